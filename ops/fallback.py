@@ -1,0 +1,234 @@
+"""Every operator of the library in plain torch, for machines where the extension was not built."""
+
+import torch
+from torch import Tensor
+
+from ops import reference
+
+TILE = 256  # target nodes per tile
+
+
+def tile_count(num_nodes: int) -> int:
+    return -(-num_nodes // TILE)
+
+
+def tile_size(num_nodes: int, tile_ptr: Tensor) -> int:
+    """Tiles are runs of ceil(N / tiles) nodes; the last ones may be empty."""
+    return -(-num_nodes // max(1, tile_ptr.numel() - 1))
+
+
+def _starts(sorted_keys: Tensor, count: int) -> Tensor:
+    """Where each key 0..count-1 begins in a sorted list, closed by its length. [count + 1]"""
+    keys = torch.arange(count + 1, device=sorted_keys.device)
+    return torch.searchsorted(sorted_keys, keys).int()
+
+
+def _arrange(
+    coef: Tensor, source: Tensor, target: Tensor, weight: Tensor, pair: Tensor, num_nodes: int
+) -> tuple[Tensor, ...]:
+    """Sort entries by (tile, weight, target) and write down where rows, groups and tiles begin."""
+    tiles = tile_count(num_nodes)
+    size = -(-num_nodes // max(1, tiles))
+    K = int(weight.max()) + 1 if weight.numel() else 1
+    group = target // max(1, size) * K + weight
+    row_key, order = torch.sort(group * max(1, num_nodes) + target, stable=True)
+    row_key, row_size = torch.unique_consecutive(row_key, return_counts=True)
+    row_group = row_key // max(1, num_nodes)
+    group_key, group_size = torch.unique_consecutive(row_group, return_counts=True)
+
+    def offsets(sizes: Tensor) -> Tensor:
+        return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
+
+    return (
+        coef[order],
+        source[order].int(),
+        pair[order].int(),
+        offsets(row_size),
+        (row_key % max(1, num_nodes)).int(),
+        offsets(group_size),
+        (group_key % K).int(),
+        _starts(group_key // K, tiles),
+    )
+
+
+def plan(
+    edge_index: Tensor,
+    pseudo: Tensor,
+    kernel_size: list[int],
+    is_open: list[int],
+    degree: int,
+    num_nodes: int,
+    num_sources: int,
+    mean: bool,
+    keep_zeros: bool,
+) -> tuple[Tensor, ...]:
+    check_basis(pseudo, kernel_size, is_open, degree)
+    check_edges(edge_index, pseudo, num_nodes, num_sources)
+    value, weight = reference.basis(pseudo, kernel_size, is_open, degree)
+    S = value.size(1)
+    source, target = edge_index[0].repeat_interleave(S), edge_index[1].repeat_interleave(S)
+    if mean:
+        count = torch.bincount(edge_index[1], minlength=num_nodes)
+        value = value / count[edge_index[1], None].to(value.dtype)
+    coef, weight = value.flatten(), weight.flatten()
+    pair = torch.arange(coef.numel(), device=coef.device)
+    if not keep_zeros:
+        kept = coef != 0
+        coef, source, target, weight, pair = (
+            t[kept] for t in (coef, source, target, weight, pair)
+        )
+    return _arrange(coef, source, target, weight, pair, num_nodes)
+
+
+def _entries(row_ptr: Tensor, row_node: Tensor, group_ptr: Tensor, group_weight: Tensor):
+    """Row, target node and weight of every entry."""
+    row = torch.repeat_interleave(row_ptr.diff().long())
+    row_weight = group_weight.long()[torch.repeat_interleave(group_ptr.diff().long())]
+    return row, row_node.long()[row], row_weight[row]
+
+
+def transpose(
+    coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr, num_nodes, num_sources
+):
+    _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
+    entry = torch.arange(coef.numel(), device=coef.device)
+    return _arrange(coef, target, src.long(), weight, entry, num_sources)
+
+
+def _gather_rows(x: Tensor, coef: Tensor, src: Tensor, row_ptr: Tensor) -> Tensor:
+    """A[(i, p)] = sum of coef * x[source] over the entries of a row. [R, M_in]"""
+    row = torch.repeat_interleave(row_ptr.diff().long())
+    rows = x.new_zeros(row_ptr.numel() - 1, x.size(1))
+    return rows.index_add_(0, row, coef[:, None] * x[src.long()])
+
+
+def conv(
+    x, weight, root, bias, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr,
+    num_nodes, back,
+):  # fmt: skip
+    rows = _gather_rows(x, coef, src, row_ptr)
+    out = x.new_zeros(num_nodes, weight.size(2))
+    node = row_node.long()
+    for g, p in enumerate(group_weight.tolist()):
+        r = slice(int(group_ptr[g]), int(group_ptr[g + 1]))
+        out.index_add_(0, node[r], rows[r] @ weight[p])
+    if root is not None:
+        out += x @ root
+    return out if bias is None else out.add_(bias)
+
+
+def conv_weight_grad(
+    grad, x, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr, num_weights
+):
+    rows = _gather_rows(x, coef, src, row_ptr)
+    out = x.new_zeros(num_weights, x.size(1), grad.size(1))
+    for g, p in enumerate(group_weight.tolist()):
+        r = slice(int(group_ptr[g]), int(group_ptr[g + 1]))
+        out[p] += rows[r].T @ grad[row_node[r].long()]
+    return out
+
+
+def conv_coef_grad(
+    grad, x, weight, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr
+):
+    rows = grad.new_empty(row_node.numel(), x.size(1))
+    for g, p in enumerate(group_weight.tolist()):
+        r = slice(int(group_ptr[g]), int(group_ptr[g + 1]))
+        rows[r] = grad[row_node[r].long()] @ weight[p].T
+    row = torch.repeat_interleave(row_ptr.diff().long())
+    return (rows[row] * x[src.long()]).sum(1)
+
+
+def gather(
+    y, bias, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr, num_nodes, back
+):
+    _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
+    out = y.new_zeros(num_nodes, y.size(2))
+    out.index_add_(0, target, coef[:, None] * y[src.long(), weight])
+    return out if bias is None else out.add_(bias)
+
+
+def gather_grad(
+    grad, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr, num_sources, num_weights
+):
+    """The gradient of `gather` for y; the plan is the transposed one. [num_sources, K, C]"""
+    _, node, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
+    out = grad.new_zeros(num_sources * num_weights, grad.size(1))
+    out.index_add_(0, node * num_weights + weight, coef[:, None] * grad[src.long()])
+    return out.view(num_sources, num_weights, grad.size(1))
+
+
+def gather_coef_grad(
+    grad, y, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr
+):
+    _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
+    return (grad[target] * y[src.long(), weight]).sum(1)
+
+
+def basis_grad(grad, pseudo, kernel_size, is_open, degree):
+    with torch.enable_grad():
+        u = pseudo.detach().requires_grad_()
+        value, _ = reference.basis(u, kernel_size, is_open, degree)
+        return torch.autograd.grad(value, u, grad)[0]
+
+
+def spmm(ptr, index, value, dense):
+    row = torch.repeat_interleave(ptr.diff().long())
+    picked = dense[index.long()] if value is None else value[:, None] * dense[index.long()]
+    return dense.new_zeros(ptr.numel() - 1, dense.size(1)).index_add_(0, row, picked)
+
+
+def spmm_t(ptr, index, value, dense, num_columns):
+    row = torch.repeat_interleave(ptr.diff().long())
+    picked = dense[row] if value is None else value[:, None] * dense[row]
+    return dense.new_zeros(num_columns, dense.size(1)).index_add_(0, index.long(), picked)
+
+
+def basis(pseudo, kernel_size, is_open, degree):
+    check_basis(pseudo, kernel_size, is_open, degree)
+    return reference.basis(pseudo, kernel_size, is_open, degree)
+
+
+head = reference.head
+
+
+def check_basis(pseudo: Tensor, kernel_size: list[int], is_open: list[int], degree: int) -> None:
+    if pseudo.dim() != 2:
+        raise RuntimeError(f"pseudo must be [E, D], got {pseudo.dim()} dimensions")
+    D = pseudo.size(1)
+    if not 1 <= degree <= 3:
+        raise RuntimeError(f"degree must be 1, 2 or 3, got {degree}")
+    if len(kernel_size) != D or len(is_open) != D:
+        raise RuntimeError(
+            f"kernel_size and is_open must have one entry per dimension of pseudo ({D}), "
+            f"got {len(kernel_size)} and {len(is_open)}"
+        )
+    for d, k in enumerate(kernel_size):
+        if k < degree + 1:
+            raise RuntimeError(
+                f"kernel_size must be at least degree + 1 = {degree + 1}, got {k} in dimension {d}"
+            )
+    outside = ~((pseudo >= 0) & (pseudo <= 1))
+    if bool(outside.any()):
+        e, d = torch.nonzero(outside)[0].tolist()
+        raise RuntimeError(
+            f"pseudo must lie in [0, 1], got {pseudo[e, d].item():g} at edge {e}, dimension {d}"
+        )
+
+
+def check_edges(edge_index: Tensor, pseudo: Tensor, num_nodes: int, num_sources: int) -> None:
+    if edge_index.dim() != 2 or edge_index.size(0) != 2:
+        raise RuntimeError(f"edge_index must be [2, E], got {list(edge_index.shape)}")
+    if edge_index.size(1) != pseudo.size(0):
+        raise RuntimeError(
+            f"edge_index and pseudo must have the same number of edges, "
+            f"got {edge_index.size(1)} and {pseudo.size(0)}"
+        )
+    for row, bound in ((0, num_sources), (1, num_nodes)):
+        bad = (edge_index[row] < 0) | (edge_index[row] >= bound)
+        if bool(bad.any()):
+            e = int(torch.nonzero(bad)[0])
+            raise RuntimeError(
+                f"edge_index must lie in [0, {bound}), "
+                f"got {int(edge_index[row, e])} at [{row}, {e}]"
+            )
