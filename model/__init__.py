@@ -1,0 +1,1 @@
+"""SplineCNN itself: graphs, networks and the bundles they are served from; runs without HTTP."""

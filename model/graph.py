@@ -1,0 +1,75 @@
+"""One request's graph, and several of them side by side as one block-diagonal graph.
+
+Direction, everywhere: `edge_index[0]` is the source j, `edge_index[1]` the target i of a message,
+and the pseudo-coordinate of an edge is position(j) - position(i).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.errors import InvalidGraph, UnsupportedTask
+
+CORRESPONDENCE = "correspondence"
+NODE_LABELS = "node-labels"
+GRAPH_LABEL = "graph-label"
+
+TASKS: dict[str, tuple[str, ...]] = {
+    CORRESPONDENCE: ("vertices", "faces"),
+    NODE_LABELS: ("feature_ptr", "feature_index", "feature_value", "edge_index"),
+    GRAPH_LABEL: ("features", "positions", "edge_index"),
+}
+"""The raw tensors of each task, in the order networks take them; `ptr` follows."""
+
+_NODE_INDICES = {"faces", "edge_index"}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The validated tensors of one request; made by the builders in `model.tasks`."""
+
+    task: str
+    arrays: dict[str, np.ndarray]
+    num_nodes: int
+    num_edges: int
+
+
+def pack(graphs: Sequence[Graph]) -> dict[str, Tensor]:
+    """The graphs side by side: node indices shifted, and `ptr` [B + 1] with the node offsets."""
+    if not graphs:
+        raise InvalidGraph("a batch needs at least one graph")
+    task = graphs[0].task
+    if task not in TASKS:
+        raise UnsupportedTask(f"unknown task {task!r}; known: {', '.join(TASKS)}")
+    if any(graph.task != task for graph in graphs):
+        raise InvalidGraph("a batch holds graphs of one task only")
+    sizes = np.array([graph.num_nodes for graph in graphs], dtype=np.int64)
+    ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    packed = {name: torch.from_numpy(_join(name, graphs, ptr)) for name in TASKS[task]}
+    packed["ptr"] = torch.from_numpy(ptr)
+    return packed
+
+
+def _join(name: str, graphs: Sequence[Graph], ptr: np.ndarray) -> np.ndarray:
+    parts = [graph.arrays[name] for graph in graphs]
+    if name == "feature_ptr":
+        ends = np.cumsum([0] + [int(part[-1]) for part in parts])
+        shifted = [part[1:] + end for part, end in zip(parts, ends[:-1], strict=True)]
+        return np.concatenate([np.zeros(1, np.int64), *shifted])
+    if name in _NODE_INDICES:
+        parts = [part + offset for part, offset in zip(parts, ptr[:-1], strict=True)]
+    # always a copy: what a network is given never aliases the request's own arrays
+    return np.concatenate(parts, axis=1 if name == "edge_index" else 0)
+
+
+def unpack(outputs: Mapping[str, Tensor], graphs: Sequence[Graph]) -> list[dict[str, np.ndarray]]:
+    """What belongs to each graph of a batch: its rows, or its single row for `graph-label`."""
+    ends = np.cumsum([0] + [1 if g.task == GRAPH_LABEL else g.num_nodes for g in graphs])
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in outputs.items()}
+    return [
+        {name: array[start:end] for name, array in arrays.items()}
+        for start, end in zip(ends[:-1], ends[1:], strict=True)
+    ]

@@ -1,0 +1,104 @@
+"""Pseudo-coordinates u(i, j) in [0, 1]^D of edges, normalised per graph (paper, section 3.1).
+
+Normalising per graph and not per batch is what makes an answer independent of its neighbours.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+CARTESIAN = "cartesian"
+POLAR = "polar"
+SPHERICAL = "spherical"
+DEGREE = "degree"
+
+
+def node_graph_index(ptr: Tensor) -> Tensor:
+    """Which graph of the batch each node belongs to. [N]"""
+    return torch.repeat_interleave(ptr[1:] - ptr[:-1])
+
+
+def graph_max(value: Tensor, index: Tensor, num_graphs: int) -> Tensor:
+    """The largest of the values (none negative) in each graph; 0 where there are none."""
+    if num_graphs == 1 and value.numel() > 0:
+        return value.max().view(1)
+    out = torch.zeros(num_graphs, dtype=value.dtype, device=value.device)
+    return out.scatter_reduce(0, index, value, "amax")
+
+
+def _scaled(value: Tensor, largest: Tensor) -> Tensor:
+    """value / largest, and 0 where the graph has no extent at all."""
+    return torch.where(largest > 0, value / largest, torch.zeros_like(value))
+
+
+def cartesian(positions: Tensor, edge_index: Tensor, ptr: Tensor) -> Tensor:
+    """c / (2 max|c|) + 1/2 for the offsets c = position(j) - position(i). [E, D]"""
+    offset = positions[edge_index[0]] - positions[edge_index[1]]
+    graph = node_graph_index(ptr)[edge_index[1]]
+    largest = graph_max(offset.abs().amax(1), graph, ptr.numel() - 1)[graph]
+    return _scaled(offset, 2 * largest[:, None]) + 0.5
+
+
+def polar(positions: Tensor, edge_index: Tensor, ptr: Tensor) -> Tensor:
+    """Distance, and angle around the target, of 2-D positions. [E, 2]"""
+    offset = positions[edge_index[0]] - positions[edge_index[1]]
+    graph = node_graph_index(ptr)[edge_index[1]]
+    distance = torch.sqrt((offset * offset).sum(1))
+    largest = graph_max(distance, graph, ptr.numel() - 1)[graph]
+    return torch.stack([_scaled(distance, largest), _turn(offset[:, 1], offset[:, 0])], 1)
+
+
+def spherical(positions: Tensor, edge_index: Tensor, ptr: Tensor) -> Tensor:
+    """Distance, azimuth and inclination of 3-D positions. [E, 3]"""
+    offset = positions[edge_index[0]] - positions[edge_index[1]]
+    graph = node_graph_index(ptr)[edge_index[1]]
+    distance = torch.sqrt((offset * offset).sum(1))
+    largest = graph_max(distance, graph, ptr.numel() - 1)[graph]
+    cosine = _scaled(offset[:, 2], distance).clamp(-1, 1)
+    inclination = (torch.acos(cosine) / math.pi).clamp(0, 1)
+    azimuth = _turn(offset[:, 1], offset[:, 0])
+    return torch.stack([_scaled(distance, largest), azimuth, inclination], 1)
+
+
+def _turn(y: Tensor, x: Tensor) -> Tensor:
+    """The angle of (x, y) as a fraction of a full turn, in [0, 1]."""
+    angle = torch.atan2(y, x) / (2 * math.pi)
+    return torch.where(angle < 0, angle + 1, angle).clamp(0, 1)
+
+
+def node_degree(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """How many edges arrive at each node. [N] int64"""
+    out = torch.zeros(num_nodes, dtype=torch.long, device=edge_index.device)
+    return out.scatter_add(0, edge_index[1], torch.ones_like(edge_index[1]))
+
+
+def degree(edge_index: Tensor, ptr: Tensor, num_nodes: int) -> Tensor:
+    """deg(j) / max deg: how well connected the source is (paper, section 5.2). [E, 1]"""
+    count = node_degree(edge_index, num_nodes).float()
+    graph = node_graph_index(ptr)
+    largest = graph_max(count, graph, ptr.numel() - 1)[graph]
+    return _scaled(count, largest)[edge_index[0]][:, None]
+
+
+def pseudo_coordinates(kind: str, positions: Tensor, edge_index: Tensor, ptr: Tensor) -> Tensor:
+    """The coordinates called `kind` of every edge, from node positions [N, 2 or 3]."""
+    if kind == "cartesian":
+        return cartesian(positions, edge_index, ptr)
+    if kind == "polar":
+        return polar(positions, edge_index, ptr)
+    if kind == "spherical":
+        return spherical(positions, edge_index, ptr)
+    if kind == "degree":
+        return degree(edge_index, ptr, positions.size(0))
+    raise ValueError("unknown pseudo-coordinates: " + kind)
+
+
+def open_dimensions(kind: str, dimensions: int) -> list[int]:
+    """Per dimension, 1 for an open spline and 0 for a closed one: angles close on themselves."""
+    expected = {POLAR: 2, SPHERICAL: 3, DEGREE: 1}
+    if kind in expected and expected[kind] != dimensions:
+        raise ValueError(f"{kind} pseudo-coordinates have {expected[kind]} dimensions")
+    if kind not in (CARTESIAN, POLAR, SPHERICAL, DEGREE):
+        raise ValueError(f"unknown pseudo-coordinates: {kind}")
+    return [1, *([0] * (dimensions - 1))] if kind in (POLAR, SPHERICAL) else [1] * dimensions
