@@ -13,7 +13,10 @@ NATIVE = _extension.exists()
 """Whether the compiled kernels are in use (else plain torch: right, but slow)."""
 
 if NATIVE:
+    from ops.pooling import pool
+
     torch.ops.load_library(_extension)
+    torch.library.impl("splinecnn::pool", "cuda", pool)
 else:
     from ops import fallback
 

@@ -85,3 +85,11 @@ def _spmm_t(ptr: Tensor, index: Tensor, value: Any, dense: Tensor, num_columns: 
 def _head(x: Tensor, weight: Tensor, bias: Any, k: int) -> Any:
     value = x.new_empty(x.size(0), k)
     return value, torch.empty_like(value, dtype=torch.long), x.new_empty(x.size(0))
+
+
+@register_fake("splinecnn::pool")
+def _pool(edge_index: Tensor, ptr: Tensor, matchings: int, *_: Any) -> Any:
+    ctx = get_ctx()
+    clusters, edges = ctx.new_dynamic_size(), ctx.new_dynamic_size()
+    members = edge_index.new_empty(clusters, 2**matchings)
+    return members, edge_index.new_empty(2, edges), torch.empty_like(ptr)

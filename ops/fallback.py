@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from ops import reference
+from ops.pooling import pool as pool
 
 TILE = 256  # target nodes per tile
 
