@@ -1,0 +1,180 @@
+"""Trained networks as they lie in the repository: `model.json` and `weights.safetensors`."""
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.torch
+import torch
+import trimesh
+from torch import nn
+
+from model.errors import BundleError
+from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
+from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
+from model.pseudo import CARTESIAN, DEGREE
+from model.tasks import GRID, SUPERPIXELS
+
+NETS: dict[str, tuple[type[nn.Module], str]] = {
+    "correspondence": (CorrespondenceNet, CORRESPONDENCE),
+    "node": (NodeNet, NODE_LABELS),
+    "superpixels": (SuperpixelNet, GRAPH_LABEL),
+    "grid": (GridNet, GRAPH_LABEL),
+}
+"""What `net` in model.json may be, and the task each network is for."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class ZooEntry:
+    """model.json: everything about a trained network but its weights."""
+
+    name: str
+    net: str  # one of NETS
+    parameters: dict[str, Any]  # how to call it
+    pseudo: str  # the pseudo-coordinates it was trained with
+    description: str = ""
+    version: str = "1"
+    labels: list[str] | None = None  # names of the classes
+    image: str | None = None  # how an image becomes a graph: "superpixels", "grid" or not at all
+    reference: str | None = None  # for correspondence: the file beside this one, .ply or .npz
+    data: dict[str, Any] = field(default_factory=dict)  # what it was trained and tested on
+    seed: int = 0
+    scores: dict[str, Any] = field(default_factory=dict)  # as measured from these weights
+
+    def __post_init__(self) -> None:
+        for what in ("name", "version"):
+            check_name(getattr(self, what), what)
+        if self.net not in NETS:
+            raise BundleError(f"net must be one of {', '.join(NETS)}, got {self.net!r}")
+        if not isinstance(self.parameters, dict):
+            raise BundleError(f"parameters must be an object, got {self.parameters!r}")
+        if self.image not in (None, SUPERPIXELS, GRID):
+            raise BundleError(f"image must be superpixels, grid or null, got {self.image!r}")
+        if self.reference is not None:
+            check_name(self.reference, "reference")
+        if self.task == CORRESPONDENCE and self.reference is None:
+            raise BundleError("a correspondence network needs a reference mesh")
+
+    @property
+    def task(self) -> str:
+        return NETS[self.net][1]
+
+    def build(self) -> nn.Module:
+        """The network, with weights still to be loaded."""
+        parameters = dict(self.parameters)
+        if self.net == "superpixels":
+            parameters["pseudo"] = self.pseudo
+        elif self.pseudo != (DEGREE if self.net == "node" else CARTESIAN):
+            raise BundleError(f"pseudo of a {self.net} network cannot be {self.pseudo!r}")
+        if isinstance(parameters.get("channels"), list):
+            parameters["channels"] = tuple(parameters["channels"])
+        try:
+            return NETS[self.net][0](**parameters)
+        except (TypeError, ValueError) as error:
+            raise BundleError(f"parameters do not fit a {self.net} network: {error}") from None
+
+
+def check_name(name: Any, what: str) -> str:
+    """A name that is also safe as the name of a file or directory."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BundleError(f"{what} must be letters, digits, dot, dash or underscore, got {name!r}")
+    return name
+
+
+def write_zoo(
+    directory: Path,
+    entry: ZooEntry,
+    weights: Mapping[str, torch.Tensor],
+    half: bool = True,
+) -> None:
+    """Write weights.safetensors (as float16 if `half`) and then model.json, each in one step."""
+    directory.mkdir(parents=True, exist_ok=True)
+    kind = torch.float16 if half else torch.float32
+    stored = {name: value.detach().cpu().to(kind).contiguous() for name, value in weights.items()}
+    _replace(directory / "weights.safetensors", safetensors.torch.save(stored))
+    text = json.dumps({"task": entry.task, **asdict(entry)}, indent=2, ensure_ascii=False)
+    _replace(directory / "model.json", (text + "\n").encode())
+
+
+def read_entry(directory: Path) -> ZooEntry:
+    """Read and check model.json."""
+    path = directory / "model.json"
+    try:
+        facts = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise BundleError(f"{path} is missing") from None
+    except ValueError as error:
+        raise BundleError(f"{path} is not JSON: {error}") from None
+    known = {f.name for f in fields(ZooEntry)}
+    if not isinstance(facts, dict) or not {"name", "net", "parameters", "pseudo"} <= facts.keys():
+        raise BundleError(f"{path} must be an object with name, net, parameters and pseudo")
+    task = facts.pop("task", None)
+    if unknown := facts.keys() - known:
+        raise BundleError(f"{path} has unknown fields: {', '.join(sorted(unknown))}")
+    entry = ZooEntry(**facts)
+    if task not in (None, entry.task):
+        raise BundleError(f"{path}: a {entry.net} network is for {entry.task}, not {task}")
+    return entry
+
+
+def read_zoo(directory: Path) -> tuple[ZooEntry, nn.Module]:
+    """A trained network in float32, ready to answer."""
+    entry = read_entry(directory)
+    net = entry.build()
+    load_weights(net, directory / "weights.safetensors")
+    return entry, net.eval()
+
+
+def load_weights(net: nn.Module, path: Path) -> None:
+    """Fill a network from a safetensors file, or say how the two differ."""
+    try:
+        stored = safetensors.torch.load_file(path)
+    except FileNotFoundError:
+        raise BundleError(f"{path} is missing") from None
+    except (OSError, safetensors.SafetensorError) as error:
+        raise BundleError(f"{path} cannot be read: {error}") from None
+    expected = net.state_dict()
+    for name in expected.keys() ^ stored.keys():
+        place = "lacks" if name in expected else "has an unexpected"
+        raise BundleError(f"{path} belongs to another network: it {place} {name}")
+    for name, value in stored.items():
+        if value.shape != expected[name].shape:
+            raise BundleError(
+                f"{path} belongs to another network: {name} is {list(value.shape)}, "
+                f"not {list(expected[name].shape)}"
+            )
+        if not torch.isfinite(value).all():
+            raise BundleError(f"{path} holds numbers that are not finite, in {name}")
+    net.load_state_dict({name: value.float() for name, value in stored.items()})
+
+
+def read_reference(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Vertices float32 [V, 3] and faces int64 [F, 3] of a .ply or .npz file, in their order."""
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                vertices, faces = arrays["vertices"], arrays["faces"]
+        else:
+            mesh = trimesh.load_mesh(path, file_type=path.suffix[1:], process=False)
+            vertices, faces = mesh.vertices, mesh.faces
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise BundleError(f"{path} is not a reference mesh: {error}") from None
+    return np.array(vertices, np.float32), np.array(faces, np.int64)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        aside.write_bytes(content)
+        os.replace(aside, path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise BundleError(f"{path} could not be written: {error.strerror}") from None
