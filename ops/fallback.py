@@ -193,6 +193,10 @@ def basis(pseudo, kernel_size, is_open, degree):
 head = reference.head
 
 
+def simd_level() -> str:
+    return "none"
+
+
 def check_basis(pseudo: Tensor, kernel_size: list[int], is_open: list[int], degree: int) -> None:
     if pseudo.dim() != 2:
         raise RuntimeError(f"pseudo must be [E, D], got {pseudo.dim()} dimensions")

@@ -27,10 +27,11 @@ template <typename... Words>
   throw std::runtime_error(text.str());
 }
 
-template <typename... Words>
-void require(bool holds, const Words&... words) {
-  if (!holds) fail(words...);
-}
+// A macro, so that the words are put together only when the check fails.
+#define SPLINECNN_REQUIRE(holds, ...) \
+  do {                                \
+    if (!(holds)) fail(__VA_ARGS__);  \
+  } while (false)
 
 inline const char* dtype_name(ScalarType type) {
   switch (type) {
@@ -54,26 +55,26 @@ inline std::string shape_of(const Tensor& t) {
 }
 
 inline void check_same_device(const Tensor& t, const char* name, const Tensor& like) {
-  require(t.is_cpu() == like.is_cpu() && t.get_device_index() == like.get_device_index(), name,
-          " must be on the same device as the other arguments");
+  SPLINECNN_REQUIRE(t.is_cpu() == like.is_cpu() && t.get_device_index() == like.get_device_index(),
+                    name, " must be on the same device as the other arguments");
 }
 
 inline void check_dims(const Tensor& t, const char* name, int64_t dims, const char* shape) {
-  require(t.dim() == dims, name, " must be ", shape, ", got ", shape_of(t));
+  SPLINECNN_REQUIRE(t.dim() == dims, name, " must be ", shape, ", got ", shape_of(t));
 }
 
 inline void check_size(const Tensor& t, const char* name, int64_t dim, int64_t size) {
-  require(t.size(dim) == size, name, " must have size ", size, " in dimension ", dim, ", got ",
-          shape_of(t));
+  SPLINECNN_REQUIRE(t.size(dim) == size, name, " must have size ", size, " in dimension ", dim,
+                    ", got ", shape_of(t));
 }
 
 inline void check_contiguous(const Tensor& t, const char* name) {
-  require(t.is_contiguous(), name, " must be contiguous");
+  SPLINECNN_REQUIRE(t.is_contiguous(), name, " must be contiguous");
 }
 
 inline void check_dtype(const Tensor& t, const char* name, ScalarType type) {
-  require(t.scalar_type() == type, name, " must be ", dtype_name(type), ", got ",
-          dtype_name(t.scalar_type()));
+  SPLINECNN_REQUIRE(t.scalar_type() == type, name, " must be ", dtype_name(type), ", got ",
+                    dtype_name(t.scalar_type()));
 }
 
 // Features, weights and coefficients: float32 or float64, on CUDA also float16 and bfloat16.
@@ -82,10 +83,10 @@ inline void check_floating(const Tensor& t, const char* name) {
   const bool wide = type == ScalarType::Float || type == ScalarType::Double;
   const bool half = type == ScalarType::Half || type == ScalarType::BFloat16;
   if (t.is_cpu())
-    require(wide, name, " must be float32 or float64, got ", dtype_name(type));
+    SPLINECNN_REQUIRE(wide, name, " must be float32 or float64, got ", dtype_name(type));
   else
-    require(wide || half, name, " must be float32, float64, float16 or bfloat16, got ",
-            dtype_name(type));
+    SPLINECNN_REQUIRE(wide || half, name, " must be float32, float64, float16 or bfloat16, got ",
+                      dtype_name(type));
 }
 
 // A second floating tensor: dtype and device as the first, of the given number of dimensions.
@@ -121,21 +122,22 @@ inline Spline check_spline(const Tensor& pseudo, const std::vector<int64_t>& ker
   check_floating(pseudo, "pseudo");
   check_dims(pseudo, "pseudo", 2, "[E, D]");
   const int64_t D = pseudo.size(1);
-  require(1 <= D && D <= MAX_DIMS, "pseudo must have 1 to ", MAX_DIMS, " dimensions, got ", D);
-  require(1 <= degree && degree <= MAX_DEGREE, "degree must be 1, 2 or 3, got ", degree);
-  require(int64_t(kernel_size.size()) == D && int64_t(is_open.size()) == D,
-          "kernel_size and is_open must have one entry per dimension of pseudo (", D, "), got ",
-          kernel_size.size(), " and ", is_open.size());
+  SPLINECNN_REQUIRE(1 <= D && D <= MAX_DIMS, "pseudo must have 1 to ", MAX_DIMS,
+                    " dimensions, got ", D);
+  SPLINECNN_REQUIRE(1 <= degree && degree <= MAX_DEGREE, "degree must be 1, 2 or 3, got ", degree);
+  SPLINECNN_REQUIRE(int64_t(kernel_size.size()) == D && int64_t(is_open.size()) == D,
+                    "kernel_size and is_open must have one entry per dimension of pseudo (", D,
+                    "), got ", kernel_size.size(), " and ", is_open.size());
   Spline spline{};
   spline.D = int(D);
   spline.degree = int(degree);
   int64_t S = 1, K = 1;
   for (int64_t d = 0; d < D; ++d) {
     const int64_t k = kernel_size[d];
-    require(k >= degree + 1, "kernel_size must be at least degree + 1 = ", degree + 1, ", got ", k,
-            " in dimension ", d);
-    require(k < std::numeric_limits<int32_t>::max() / K,
-            "kernel_size must have a product below 2^31, too large in dimension ", d);
+    SPLINECNN_REQUIRE(k >= degree + 1, "kernel_size must be at least degree + 1 = ", degree + 1,
+                      ", got ", k, " in dimension ", d);
+    SPLINECNN_REQUIRE(k < std::numeric_limits<int32_t>::max() / K,
+                      "kernel_size must have a product below 2^31, too large in dimension ", d);
     spline.kernel_size[d] = int(k);
     spline.intervals[d] = int(is_open[d] ? k - degree : k);
     K *= k;
@@ -143,8 +145,9 @@ inline Spline check_spline(const Tensor& pseudo, const std::vector<int64_t>& ker
   }
   spline.S = int(S);
   spline.K = int(K);
-  require(pseudo.size(0) < std::numeric_limits<int32_t>::max() / S,
-          "pseudo has too many edges: E * S must stay below 2^31, got ", pseudo.size(0), " * ", S);
+  SPLINECNN_REQUIRE(pseudo.size(0) < std::numeric_limits<int32_t>::max() / S,
+                    "pseudo has too many edges: E * S must stay below 2^31, got ", pseudo.size(0),
+                    " * ", S);
   return spline;
 }
 
@@ -152,15 +155,16 @@ inline void check_edges(const Tensor& edge_index, const Tensor& pseudo, int64_t 
                         int64_t num_sources) {
   check_same_device(edge_index, "edge_index", pseudo);
   check_dtype(edge_index, "edge_index", ScalarType::Long);
-  require(edge_index.dim() == 2 && edge_index.size(0) == 2, "edge_index must be [2, E], got ",
-          shape_of(edge_index));
-  require(edge_index.size(1) == pseudo.size(0),
-          "edge_index and pseudo must have the same number of edges, got ", edge_index.size(1),
-          " and ", pseudo.size(0));
+  SPLINECNN_REQUIRE(edge_index.dim() == 2 && edge_index.size(0) == 2,
+                    "edge_index must be [2, E], got ", shape_of(edge_index));
+  SPLINECNN_REQUIRE(edge_index.size(1) == pseudo.size(0),
+                    "edge_index and pseudo must have the same number of edges, got ",
+                    edge_index.size(1), " and ", pseudo.size(0));
   const int64_t most = std::numeric_limits<int32_t>::max();
-  require(0 <= num_nodes && num_nodes < most, "num_nodes must lie in [0, 2^31), got ", num_nodes);
-  require(0 <= num_sources && num_sources < most, "num_sources must lie in [0, 2^31), got ",
-          num_sources);
+  SPLINECNN_REQUIRE(0 <= num_nodes && num_nodes < most, "num_nodes must lie in [0, 2^31), got ",
+                    num_nodes);
+  SPLINECNN_REQUIRE(0 <= num_sources && num_sources < most,
+                    "num_sources must lie in [0, 2^31), got ", num_sources);
 }
 
 // The tensors of a plan as kernels take them, with their sizes (see Plan in ops/spline.py).
@@ -185,7 +189,7 @@ inline void check_plan(const PlanTensors& plan, const Tensor& like) {
   check_size(plan.src, "src", 0, plan.Q());
   check_size(plan.row_ptr, "row_ptr", 0, plan.R() + 1);
   check_size(plan.group_ptr, "group_ptr", 0, plan.G() + 1);
-  require(plan.tiles() >= 0, "tile_ptr must not be empty");
+  SPLINECNN_REQUIRE(plan.tiles() >= 0, "tile_ptr must not be empty");
 }
 
 inline void check_conv(const Tensor& x, const Tensor& weight, const std::optional<Tensor>& root,
@@ -194,13 +198,13 @@ inline void check_conv(const Tensor& x, const Tensor& weight, const std::optiona
   check_dims(x, "x", 2, "[num_sources, M_in]");
   check_like(weight, "weight", x, 3, "[K, M_in, M_out]");
   check_size(weight, "weight", 1, x.size(1));
-  require(num_nodes >= 0, "num_nodes must not be negative, got ", num_nodes);
+  SPLINECNN_REQUIRE(num_nodes >= 0, "num_nodes must not be negative, got ", num_nodes);
   if (root) {
     check_like(*root, "root", x, 2, "[M_in, M_out]");
     check_size(*root, "root", 0, x.size(1));
     check_size(*root, "root", 1, weight.size(2));
-    require(x.size(0) == num_nodes, "root needs as many sources as nodes, got ", x.size(0), " and ",
-            num_nodes);
+    SPLINECNN_REQUIRE(x.size(0) == num_nodes, "root needs as many sources as nodes, got ",
+                      x.size(0), " and ", num_nodes);
   }
   if (bias) {
     check_like(*bias, "bias", x, 1, "[M_out]");
@@ -218,7 +222,8 @@ inline void check_head(const Tensor& x, const Tensor& weight, const std::optiona
     check_like(*bias, "bias", x, 1, "[C]");
     check_size(*bias, "bias", 0, weight.size(0));
   }
-  require(1 <= k && k <= weight.size(0), "k must lie in [1, ", weight.size(0), "], got ", k);
+  SPLINECNN_REQUIRE(1 <= k && k <= weight.size(0), "k must lie in [1, ", weight.size(0), "], got ",
+                    k);
 }
 
 inline void check_sparse(const Tensor& ptr, const Tensor& index, const std::optional<Tensor>& value,
@@ -226,11 +231,11 @@ inline void check_sparse(const Tensor& ptr, const Tensor& index, const std::opti
   check_floating(dense, "dense");
   check_dims(dense, "dense", 2, "[rows, C]");
   const ScalarType type = ptr.scalar_type();
-  require(type == ScalarType::Int || type == ScalarType::Long, "ptr must be int32 or int64, got ",
-          dtype_name(type));
+  SPLINECNN_REQUIRE(type == ScalarType::Int || type == ScalarType::Long,
+                    "ptr must be int32 or int64, got ", dtype_name(type));
   check_ints(ptr, "ptr", dense, type);
   check_ints(index, "index", dense, type);
-  require(ptr.size(0) >= 1, "ptr must have at least one entry");
+  SPLINECNN_REQUIRE(ptr.size(0) >= 1, "ptr must have at least one entry");
   if (value) {
     check_like(*value, "value", dense, 1, "[nnz]");
     check_size(*value, "value", 0, index.size(0));
