@@ -36,6 +36,8 @@ class SparseFeatures:
         path: str = "graph.features",
     ) -> "SparseFeatures":
         """One list of feature numbers per node, with one list of values each, or ones."""
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise InvalidGraph(f"must be an integer, got {size!r}", f"{path}.size")
         if values is not None and [len(v) for v in values] != [len(i) for i in indices]:
             raise InvalidGraph("must have as many entries as indices, row by row", f"{path}.values")
         ptr = np.cumsum([0] + [len(row) for row in indices])

@@ -1,0 +1,165 @@
+"""Bundles: what a model is served from, a directory whose every file is vouched for by its hash."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from model.errors import BundleError
+from model.graph import TASKS
+from model.zoo import check_name
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One input or output: its name, dtype and shape, -1 where the size is free."""
+
+    name: str
+    dtype: str
+    shape: list[int]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """manifest.json: the facts about a bundle."""
+
+    name: str
+    version: str
+    task: str
+    description: str
+    labels: list[str] | None
+    num_classes: int
+    num_features: int | None
+    image: str | None  # how an image becomes a graph: "superpixels", "grid" or not at all
+    reference: int | None  # vertices of the reference mesh, for correspondence
+    scores: dict[str, Any]
+    inputs: list[TensorSpec]
+    outputs: list[TensorSpec]
+    source: dict[str, Any]  # network, parameters, data and seed it came from
+    created: str
+    files: dict[str, str]  # SHA-256 of each
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise BundleError(f"bundle format must be {FORMAT}, got {self.format!r}")
+        for what in ("name", "version"):
+            check_name(getattr(self, what), what)
+        if self.task not in TASKS:
+            raise BundleError(f"task must be one of {', '.join(TASKS)}, got {self.task!r}")
+        if not isinstance(self.files, dict) or "model.ts" not in self.files:
+            raise BundleError("files must name model.ts and the others with their SHA-256")
+        for name in self.files:
+            check_name(name, "a file name")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A directory whose files were found to be what its manifest says."""
+
+    path: Path
+    manifest: Manifest
+
+    def file(self, name: str) -> Path:
+        """The path of a file the manifest vouches for."""
+        if name not in self.manifest.files:
+            raise BundleError(f"{self.path} holds no {name}")
+        return self.path / name
+
+    @cached_property
+    def sample(self) -> dict[str, Any]:
+        """A request, as JSON, that works."""
+        sample: dict[str, Any] = json.loads(self.file("sample.json").read_bytes())
+        return sample
+
+
+def open_bundle(path: Path | str) -> Bundle:
+    """Read the manifest and check every file against it; nothing is loaded before that."""
+    path = Path(path)
+    manifest = _read_manifest(path / MANIFEST)
+    for name, expected in manifest.files.items():
+        file = path / name
+        if file.is_symlink() or not file.is_file():
+            raise BundleError(f"{file} is missing, or not a plain file")
+        found = hash_file(file)
+        if found != expected:
+            raise BundleError(
+                f"{file} was altered: its SHA-256 is {found[:12]}…, the manifest says "
+                f"{str(expected)[:12]}…; export the model again"
+            )
+    return Bundle(path, manifest)
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        facts = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise BundleError(f"{path} is missing: this is not a bundle") from None
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path} cannot be read: {error}") from None
+    names = {f.name for f in fields(Manifest)}
+    if not isinstance(facts, dict) or facts.keys() != names:
+        odd = names ^ facts.keys() if isinstance(facts, dict) else names
+        raise BundleError(f"{path} is not a manifest; check {', '.join(sorted(odd))}")
+    try:
+        for what in ("inputs", "outputs"):
+            facts[what] = [TensorSpec(**spec) for spec in facts[what]]
+    except TypeError as error:
+        raise BundleError(f"{path} is not a manifest: {error}") from None
+    return Manifest(**facts)
+
+
+def hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_bundle(repository: Path, manifest: Manifest, files: Mapping[str, bytes]) -> Path:
+    """Write `<repository>/<name>/<version>/` whole or not at all; replaces an older one.
+
+    The hashes in `manifest.files` are those of `files`. Everything is written aside, on the same
+    disk, and takes its place by renaming.
+    """
+    final = Path(repository) / manifest.name / manifest.version
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".export-", dir=final.parent))
+    except OSError as error:
+        raise BundleError(f"{final} could not be written: {error.strerror}") from None
+    try:
+        for name, content in files.items():
+            _write(aside / check_name(name, "a file name"), content)
+        text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False)
+        _write(aside / MANIFEST, (text + "\n").encode())
+        aside.chmod(0o755)
+        if final.exists():
+            os.rename(final, aside / "replaced")
+        os.rename(aside, final)
+        shutil.rmtree(final / "replaced", ignore_errors=True)
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "the disk is full" if full else error.strerror
+        raise BundleError(f"{final} could not be written: {reason}") from None
+    finally:
+        if aside.exists():
+            if (aside / "replaced").exists():
+                os.rename(aside / "replaced", final)
+            shutil.rmtree(aside, ignore_errors=True)
+    return final
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,61 @@
+"""A request that works for each task, made without any data."""
+
+from typing import Any
+
+import numpy as np
+
+from model.graph import CORRESPONDENCE, GRAPH_LABEL
+from model.tasks import IMAGE_SIZE, image_graph
+
+
+def sample_request(
+    task: str,
+    image: str | None,
+    num_features: int | None,
+    reference: tuple[np.ndarray, np.ndarray] | None,
+) -> dict[str, Any]:
+    """The reference itself, a drawn digit, or a small ring of nodes with a few features each."""
+    if task == CORRESPONDENCE and reference is not None:
+        vertices, faces = reference
+        # five decimals are tenths of a millimetre on a body, and half the bytes
+        return {"mesh": {"vertices": vertices.round(5).tolist(), "faces": faces.tolist()}}
+    if task == GRAPH_LABEL and image is not None:
+        arrays = image_graph(digit(), image).arrays
+        return {
+            "graph": {
+                "num_nodes": len(arrays["features"]),
+                "edges": arrays["edge_index"].T.tolist(),
+                "undirected": False,
+                "features": arrays["features"].tolist(),
+                "positions": arrays["positions"].tolist(),
+            }
+        }
+    return _ring(task, num_features or 1)
+
+
+def digit() -> np.ndarray:
+    """A seven, white on black, 28 x 28."""
+    picture = np.zeros((IMAGE_SIZE, IMAGE_SIZE), np.uint8)
+    picture[5:8, 7:21] = 255
+    for step in range(15):
+        column = 18 - step * 8 // 15
+        picture[8 + step, column : column + 3] = 255
+    return picture
+
+
+def _ring(task: str, num_features: int, num_nodes: int = 12) -> dict[str, Any]:
+    """Twelve nodes in a ring, every third also joined to the node opposite."""
+    edges = [[n, (n + 1) % num_nodes] for n in range(num_nodes)]
+    edges += [[n, (n + num_nodes // 2) % num_nodes] for n in range(0, num_nodes, 3)]
+    graph: dict[str, Any] = {"num_nodes": num_nodes, "edges": edges}
+    picks = [sorted({(7 * n + 13 * f) % num_features for f in range(5)}) for n in range(num_nodes)]
+    if task != GRAPH_LABEL:
+        graph["features"] = {"size": num_features, "indices": picks}
+        return {"graph": graph}
+    rows = np.zeros((num_nodes, num_features))
+    for n, pick in enumerate(picks):
+        rows[n, pick] = 1
+    angle = 2 * np.pi * np.arange(num_nodes) / num_nodes
+    graph["features"] = rows.tolist()
+    graph["positions"] = np.stack([np.cos(angle), np.sin(angle)], 1).round(5).tolist()
+    return {"graph": graph}

@@ -1,0 +1,84 @@
+"""Networks as they are served: raw graph tensors in, answers out, for `torch.jit.script`."""
+
+import torch
+from torch import Tensor, nn
+
+import ops
+from model.errors import UnsupportedTask
+from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, TASKS
+from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
+
+
+class ServedCorrespondence(nn.Module):
+    """The best `top_k` reference vertices of every vertex, and how sure each is."""
+
+    def __init__(self, net: CorrespondenceNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(
+        self, vertices: Tensor, faces: Tensor, ptr: Tensor, top_k: int
+    ) -> tuple[Tensor, Tensor]:
+        x = self.net.features(self.net.plan(vertices, faces, ptr))
+        head = self.net.head
+        value, index, total = ops.linear_top_k(x, head.weight, head.bias, top_k)
+        return index, torch.exp(value - total[:, None])
+
+
+class ServedNodeLabels(nn.Module):
+    """The probability of every class for every node."""
+
+    def __init__(self, net: NodeNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(
+        self,
+        feature_ptr: Tensor,
+        feature_index: Tensor,
+        feature_value: Tensor,
+        edge_index: Tensor,
+        ptr: Tensor,
+    ) -> tuple[Tensor]:
+        scores = self.net(feature_ptr, feature_index, feature_value, edge_index, ptr)
+        return (torch.exp(scores),)
+
+
+class ServedGraphLabel(nn.Module):
+    """The probability of every class for every graph."""
+
+    def __init__(self, net: SuperpixelNet | GridNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(
+        self, features: Tensor, positions: Tensor, edge_index: Tensor, ptr: Tensor
+    ) -> tuple[Tensor]:
+        return (torch.exp(self.net(features, positions, edge_index, ptr)),)
+
+
+OUTPUTS: dict[str, tuple[str, ...]] = {
+    CORRESPONDENCE: ("index", "confidence"),
+    NODE_LABELS: ("probabilities",),
+    GRAPH_LABEL: ("probabilities",),
+}
+
+
+def input_names(task: str) -> list[str]:
+    """The arguments of a served network, in order."""
+    names = [*TASKS[task], "ptr"]
+    return [*names, "top_k"] if task == CORRESPONDENCE else names
+
+
+def serve(net: nn.Module) -> nn.Module:
+    """The network in its serving form, not training."""
+    served: nn.Module
+    if isinstance(net, CorrespondenceNet):
+        served = ServedCorrespondence(net)
+    elif isinstance(net, NodeNet):
+        served = ServedNodeLabels(net)
+    elif isinstance(net, SuperpixelNet | GridNet):
+        served = ServedGraphLabel(net)
+    else:
+        raise UnsupportedTask(f"{type(net).__name__} has no serving form")
+    return served.eval()
