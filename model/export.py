@@ -40,7 +40,7 @@ _SPECS = {
 }
 
 
-def export_bundle(zoo: Path, repository: Path, with_onnx: bool = False) -> Path:
+def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
     """Turn `zoo/<name>/` into `<repository>/<name>/<version>/` and return that path.
 
     Raises BundleError, and writes nothing, when eager, TorchScript and ONNX do not agree.
@@ -99,7 +99,7 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = False) -> Path:
     return write_bundle(repository, manifest, files)
 
 
-def export_all(zoo: Path, repository: Path, with_onnx: bool = False) -> list[Path]:
+def export_all(zoo: Path, repository: Path, with_onnx: bool = True) -> list[Path]:
     """Export every network of a zoo."""
     found = sorted(path.parent for path in zoo.glob("*/model.json"))
     if not found:

@@ -65,7 +65,7 @@ def make_toy_zoo(zoo: Path, *names: str) -> Path:
     return zoo
 
 
-def make_toy_bundles(repository: Path, *names: str, with_onnx: bool = False) -> dict[str, Path]:
+def make_toy_bundles(repository: Path, *names: str, with_onnx: bool = True) -> dict[str, Path]:
     """Export the named toys (all by default) into `repository` and tell where each lies."""
     zoo = make_toy_zoo(repository.parent / f"{repository.name}-zoo", *names)
     return {
