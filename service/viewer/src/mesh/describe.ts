@@ -1,0 +1,57 @@
+// A chosen vertex and its partners, in words.
+
+import { make, percent, whole } from "../dom";
+import type { Way } from "./correspond";
+import type { Correspondence } from "./paint";
+import type { ViewName } from "./stage";
+
+interface Side {
+  answer: Correspondence | null;
+  way: Way | null;
+}
+
+interface Needs {
+  from: ViewName;
+  chosen: Partial<Record<ViewName, number>>;
+  a: Side | null;
+  b: Side | null;
+}
+
+export function describe({ from, chosen, a, b }: Needs): Node[] {
+  if (Object.keys(chosen).length === 0) {
+    return [make("p", { class: "note" }, "Point at either shape, or type a vertex number.")];
+  }
+  const list = make("dl", { class: "partners" });
+  const row = (term: string, vertex: number | undefined, side: Side | null): void => {
+    if (vertex === undefined) return;
+    const words = vertex < 0 ? "none" : `#${whole(vertex)}`;
+    const value = make("dd", {}, make("span", { class: "vertex" }, words));
+    const confidence = vertex < 0 ? undefined : side?.answer?.confidence[vertex];
+    if (confidence !== undefined) value.append(meter(confidence));
+    list.append(make("dt", {}, term), value);
+  };
+  row("Posted", chosen.a, a);
+  row("Reference", chosen.reference, null);
+  row("Second", chosen.b, b);
+  const gaps = (["a", "b"] as const).filter((name) => {
+    const way = (name === "a" ? a : b)?.way;
+    return name !== from && way && chosen.reference !== undefined && way.direct[chosen.reference] === 0;
+  });
+  if (gaps.length === 0) return [list];
+  return [list, make("p", { class: "note" }, "No vertex answers to exactly this one; the nearest that does is marked.")];
+}
+
+function meter(confidence: number): HTMLElement {
+  const fill = make("span", { class: "meter-fill" });
+  fill.style.width = percentWidth(confidence);
+  return make(
+    "span",
+    { class: "confidence" },
+    make("span", { class: "meter", "aria-hidden": "true" }, fill),
+    make("span", { class: "number", title: "confidence" }, percent(confidence)),
+  );
+}
+
+function percentWidth(value: number): string {
+  return `${(100 * Math.min(1, Math.max(0, value))).toFixed(1)}%`;
+}

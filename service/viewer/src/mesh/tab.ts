@@ -1,0 +1,356 @@
+// The mesh tab: posts a mesh, stands it beside the reference, carries colours, marks partners.
+
+import { Quaternion, Vector3 } from "three";
+import { get, isAbort, post, type Answer, type Model, type Received } from "../call";
+import { classColour, css } from "../colour";
+import { byId, whole } from "../dom";
+import { curlKey, origin, quote, Strip } from "../strip";
+import { onTheme } from "../theme";
+import { align, wayBack, type Way } from "./correspond";
+import { describe } from "./describe";
+import { openMesh, openReference } from "./jobs";
+import { legend } from "./legend";
+import type { Mark } from "./overlay";
+import { Paint, type Correspondence, type Show } from "./paint";
+import { EXTENSIONS } from "./parse";
+import { neighbours, type Neighbours, type Shape } from "./shape";
+import { Stage, type ViewName } from "./stage";
+import type { Opened, Reference } from "./worker";
+
+type SlotName = "a" | "b";
+
+interface Slot {
+  name: string; // of the file
+  sample: boolean;
+  opened: Opened;
+  answer: (Answer & Correspondence) | null;
+  way: Way | null;
+}
+
+interface Loaded extends Reference {
+  model: Model;
+  paint: Paint;
+  neighbours: Neighbours;
+}
+
+const TYPES: Record<string, string> = {
+  ply: "model/ply",
+  obj: "model/obj",
+  stl: "model/stl",
+  off: "model/off",
+  glb: "model/gltf-binary",
+  json: "application/json",
+};
+const AGREES = 0.6; // below this a best rotation says nothing about how the shape stands
+
+export class MeshTab {
+  private readonly strip = new Strip(byId("mesh-strip"));
+  private readonly stage: Stage;
+  private readonly picker = byId<HTMLSelectElement>("mesh-model");
+  private slots: Partial<Record<SlotName, Slot>> = {};
+  private loaded: Loaded | null = null;
+  private show: Show = "correspondence";
+  private pinned: { view: ViewName; vertex: number } | null = null;
+  private calls: Partial<Record<SlotName, AbortController>> = {};
+
+  constructor(private readonly models: Model[]) {
+    const frames = { a: byId("frame-a"), reference: byId("frame-reference"), b: byId("frame-b") };
+    const overlay = document.getElementById("stage-overlay") as unknown as SVGSVGElement;
+    this.stage = new Stage(byId("stage"), byId<HTMLCanvasElement>("stage-canvas"), overlay, frames);
+    this.stage.onHover = (view, vertex) => this.hover(view, vertex);
+    this.stage.onPin = (view, vertex) => this.pin(view, vertex);
+    this.listen();
+    this.strip.onKey = () => void this.start();
+    this.picker.replaceChildren(...models.map(({ name }) => new Option(name, name)));
+  }
+
+  /** The first answer without a question: the model's own sample. */
+  async start(): Promise<void> {
+    await this.loadModel();
+    if (this.loaded && !this.slots.a) await this.openSample();
+  }
+
+  redraw(): void {
+    this.stage.draw();
+  }
+
+  private listen(): void {
+    this.picker.addEventListener("change", () => void this.changeModel());
+    byId("mesh-sample").addEventListener("click", () => void this.openSample());
+    byId("mesh-remove").addEventListener("click", () => this.removeSecond());
+    byId("mesh-reset").addEventListener("click", () => this.stage.reset());
+    for (const slot of ["a", "b"] as const) {
+      const input = byId<HTMLInputElement>(`mesh-file-${slot}`);
+      input.addEventListener("change", () => {
+        const file = input.files?.[0];
+        input.value = ""; // so that the same file can be chosen again
+        if (file) void this.openFile(slot, file);
+      });
+    }
+    const turning = byId<HTMLInputElement>("mesh-turning");
+    turning.addEventListener("change", () => this.stage.setTurning(turning.checked));
+    byId("mesh-show").addEventListener("change", (event) => {
+      this.show = (event.target as HTMLInputElement).value as Show;
+      this.colour();
+    });
+    const number = byId<HTMLInputElement>("mesh-vertex");
+    number.addEventListener("input", () => {
+      const vertex = number.valueAsNumber;
+      const count = this.slots.a?.answer?.correspondence.length ?? 0;
+      this.pin("a", vertex >= 0 && vertex < count ? Math.floor(vertex) : null);
+    });
+    this.listenToDrops(byId("panel-mesh"));
+    const glow = (): void =>
+      this.stage.setGlow(document.documentElement.dataset["theme"] === "dark" ? 0.16 : 0.06);
+    onTheme(glow);
+    glow();
+  }
+
+  private listenToDrops(panel: HTMLElement): void {
+    let depth = 0; // dragenter and dragleave also fire for every child
+    const mark = (): void => void panel.classList.toggle("dropping", depth > 0);
+    panel.addEventListener("dragover", (event) => event.preventDefault());
+    panel.addEventListener("dragenter", () => (depth++, mark()));
+    panel.addEventListener("dragleave", () => (depth--, mark()));
+    panel.addEventListener("drop", (event) => {
+      event.preventDefault();
+      depth = 0;
+      mark();
+      const [first, second] = event.dataTransfer?.files ?? [];
+      const onB = (event.target as Element).closest("#mesh-second") !== null;
+      if (first) void this.openFile(onB ? "b" : "a", first);
+      if (second) void this.openFile("b", second);
+    });
+  }
+
+  private async loadModel(): Promise<void> {
+    const model = this.models.find(({ name }) => name === this.picker.value);
+    if (!model) return;
+    this.loaded = null;
+    byId("mesh-model-note").textContent = model.description ?? "";
+    try {
+      const path = `v1/models/${encodeURIComponent(model.name)}/reference`;
+      const response = await get(path, "model/ply");
+      const json = (response.headers.get("Content-Type") ?? "").includes("json");
+      const reference = await openReference(json ? "r.json" : "r.ply", await response.arrayBuffer());
+      const paint = new Paint(reference);
+      this.loaded = { ...reference, model, paint, neighbours: neighbours(reference.shape) };
+    } catch (error) {
+      this.strip.fail(error);
+      return;
+    }
+    this.stage.views.reference.setShape(this.loaded.shape);
+    this.stage.views.reference.setTurn(stance(this.loaded.shape));
+    this.stage.views.reference.setPlaces(this.loaded.paint.places);
+    this.caption("reference", `Reference of ${model.name}`, this.loaded.shape);
+    this.colour();
+  }
+
+  private async changeModel(): Promise<void> {
+    this.pin("a", null);
+    await this.loadModel();
+    for (const name of ["a", "b"] as const) if (this.slots[name]) await this.run(name);
+  }
+
+  private async openSample(): Promise<void> {
+    if (!this.loaded) return;
+    const path = `v1/models/${encodeURIComponent(this.loaded.model.name)}/sample`;
+    try {
+      const buffer = await (await get(path, "application/json")).arrayBuffer();
+      await this.open("a", "sample.json", buffer, true);
+    } catch (error) {
+      this.strip.fail(error);
+    }
+  }
+
+  private async openFile(slot: SlotName, file: File): Promise<void> {
+    await this.open(slot, file.name, await file.arrayBuffer(), false);
+  }
+
+  private async open(slot: SlotName, name: string, buffer: ArrayBuffer, sample: boolean): Promise<void> {
+    this.strip.progress("opening", null);
+    this.pin("a", null);
+    let opened: Opened;
+    try {
+      opened = await openMesh(name, buffer);
+    } catch (error) {
+      this.strip.fail(error);
+      return;
+    }
+    this.slots[slot] = { name, sample, opened, answer: null, way: null };
+    if (slot === "b") this.toggleSecond(true);
+    const view = this.stage.views[slot];
+    view.setShape(opened.shape);
+    if (opened.shape) view.setTurn(stance(opened.shape));
+    this.caption(slot, sample ? "Sample" : name, opened.mesh);
+    this.colour();
+    await this.run(slot);
+  }
+
+  private async run(name: SlotName): Promise<void> {
+    const slot = this.slots[name];
+    if (!slot || !this.loaded) return;
+    this.calls[name]?.abort();
+    const call = (this.calls[name] = new AbortController());
+    const head = `{"model":${JSON.stringify(this.loaded.model.name)},"mesh":`;
+    this.strip.setCurl(this.curl(slot));
+    this.strip.progress("sending", 0);
+    slot.answer = slot.way = null;
+    try {
+      const received = await post<Answer & Correspondence>({
+        path: "v1/correspondence",
+        body: new Blob([head, slot.opened.json, "}"]),
+        type: "application/json",
+        signal: call.signal,
+        progress: (phase, fraction) => this.strip.progress(phase, fraction),
+      });
+      this.answered(name, slot, received);
+    } catch (error) {
+      if (isAbort(error)) return;
+      this.strip.fail(error);
+      this.colour();
+    }
+  }
+
+  private answered(name: SlotName, slot: Slot, received: Received<Answer & Correspondence>): void {
+    if (!this.loaded || this.slots[name] !== slot) return;
+    const { answer } = received;
+    slot.answer = answer;
+    slot.way = wayBack(answer.correspondence, answer.confidence, this.loaded.neighbours);
+    const view = this.stage.views[name];
+    if (slot.opened.shape) {
+      const { vertices } = slot.opened.shape;
+      const reference = this.loaded.shape;
+      const fit = align(vertices, reference.vertices, answer.correspondence, answer.confidence);
+      const turn = stance(reference).multiply(new Quaternion(...fit.quaternion));
+      if (fit.agreement > AGREES) view.setTurn(turn);
+      view.setPlaces(this.loaded.paint.postedPlaces(answer));
+    }
+    byId<HTMLInputElement>("mesh-vertex").max = String(answer.correspondence.length - 1);
+    this.colour();
+    this.strip.done(received);
+    this.stage.enter();
+  }
+
+  private removeSecond(): void {
+    this.calls.b?.abort();
+    delete this.slots.b;
+    this.stage.views.b.setShape(null);
+    this.toggleSecond(false);
+    this.pin("a", null);
+  }
+
+  private toggleSecond(shown: boolean): void {
+    byId("frame-b").hidden = !shown;
+    byId("mesh-remove").hidden = !shown;
+    byId("stage").dataset["views"] = shown ? "3" : "2";
+    this.stage.draw();
+  }
+
+  /** Dresses every view for the current way of showing. */
+  private colour(): void {
+    if (!this.loaded) return;
+    const { paint, regions } = this.loaded;
+    const a = this.slots.a ?? null;
+    this.stage.views.reference.setColours(paint.reference(this.show, a?.way ?? null, a?.answer ?? null));
+    for (const name of ["a", "b"] as const) {
+      const answer = this.slots[name]?.answer;
+      this.stage.views[name].setColours(answer ? paint.posted(this.show, answer) : null);
+    }
+    this.stage.setTextured(this.show === "texture");
+    this.stage.setLandmarks(this.show === "landmarks" ? this.landmarks() : []);
+    const choose = (vertex: number): void => this.select("reference", vertex);
+    byId("mesh-legend").replaceChildren(...legend({ show: this.show, regions, answer: a?.answer ?? null, choose }));
+  }
+
+  private landmarks(): Mark[] {
+    const { landmarks } = this.loaded!.regions;
+    return landmarks.flatMap(({ name, vertex }, i) => {
+      const colour = css(classColour(i, landmarks.length));
+      const named = name.startsWith("Point") ? {} : { name };
+      const marks: Mark[] = [{ view: "reference", vertex, colour, ...named }];
+      for (const slot of ["a", "b"] as const) {
+        const partner = this.slots[slot]?.way?.vertex[vertex] ?? -1;
+        if (partner >= 0) marks.push({ view: slot, vertex: partner, colour, ...named });
+      }
+      return marks;
+    });
+  }
+
+  private hover(view: ViewName, vertex: number | null): void {
+    if (vertex !== null) this.select(view, vertex);
+    else if (this.pinned) this.select(this.pinned.view, this.pinned.vertex);
+    else this.select(view, null);
+  }
+
+  private pin(view: ViewName, vertex: number | null): void {
+    this.pinned = vertex === null ? null : { view, vertex };
+    this.select(view, vertex);
+  }
+
+  private select(view: ViewName, vertex: number | null): void {
+    const chosen = vertex === null ? {} : this.partners(view, vertex);
+    const marks: Mark[] = [];
+    for (const name of ["a", "reference", "b"] as const) {
+      const at = chosen[name];
+      if (at !== undefined && at >= 0) marks.push({ view: name, vertex: at });
+    }
+    this.stage.setSelection(marks);
+    const number = byId<HTMLInputElement>("mesh-vertex");
+    if (document.activeElement !== number) number.value = chosen.a === undefined || chosen.a < 0 ? "" : String(chosen.a);
+    byId("mesh-partner").replaceChildren(
+      ...describe({ from: view, chosen, a: this.slots.a ?? null, b: this.slots.b ?? null }),
+    );
+  }
+
+  /** The same place on every shape: A → reference → B, from wherever one starts. */
+  private partners(view: ViewName, vertex: number): Partial<Record<ViewName, number>> {
+    const chosen: Partial<Record<ViewName, number>> = { [view]: vertex };
+    const middle = view === "reference" ? vertex : this.slots[view]?.answer?.correspondence[vertex];
+    if (middle === undefined) return chosen;
+    chosen.reference = middle;
+    for (const name of ["a", "b"] as const) {
+      const way = this.slots[name]?.way;
+      if (name !== view && way) chosen[name] = way.vertex[middle]!;
+    }
+    return chosen;
+  }
+
+  private caption(view: ViewName, title: string, mesh: { vertices: Float32Array; faces: Uint32Array }): void {
+    byId(`title-${view}`).textContent = title;
+    byId(`size-${view}`).textContent =
+      `${whole(mesh.vertices.length / 3)} vertices · ${whole(mesh.faces.length / 3)} faces`;
+  }
+
+  private curl({ name, sample }: Slot): string {
+    const model = this.loaded!.model.name;
+    const key = curlKey();
+    if (sample) {
+      return `curl -s${key} ${origin()}/v1/models/${model}/sample |\n  curl -s${key} ${origin()}/v1/correspondence -H 'Content-Type: application/json' --data-binary @-`;
+    }
+    const type = TYPES[name.toLowerCase().split(".").pop() ?? ""] ?? "application/json";
+    const url = quote(`${origin()}/v1/correspondence?model=${encodeURIComponent(model)}`);
+    return `curl -s ${url}${key} \\\n  -H 'Content-Type: ${type}' \\\n  --data-binary @${quote(name)}`;
+  }
+}
+
+/** Puts the longest side upright: bodies from some tools stand along y, from others along z. */
+function stance({ vertices }: Shape): Quaternion {
+  const extents = [0, 1, 2].map((axis) => {
+    let [low, high] = [Infinity, -Infinity];
+    for (let i = axis; i < vertices.length; i += 3) {
+      low = Math.min(low, vertices[i]!);
+      high = Math.max(high, vertices[i]!);
+    }
+    return high - low;
+  });
+  const tallest = extents.indexOf(Math.max(...extents));
+  const turn = new Quaternion();
+  if (tallest === 2) turn.setFromAxisAngle(new Vector3(1, 0, 0), -Math.PI / 2);
+  if (tallest === 0 && extents[0]! > 1.6 * extents[1]! && extents[0]! > 1.6 * extents[2]!) {
+    turn.setFromAxisAngle(new Vector3(0, 0, 1), Math.PI / 2);
+  }
+  return turn;
+}
+
+export const ACCEPT = EXTENSIONS.map((extension) => `.${extension}`).join(",");

@@ -1,0 +1,65 @@
+// Off the main thread: parsing files, writing request bodies, preparing shapes.
+
+import { parseMesh, type Mesh } from "./parse";
+import { findRegions, type Regions } from "./regions";
+import { prepareShape, type Shape } from "./shape";
+
+export type Job =
+  | { kind: "open"; name: string; buffer: ArrayBuffer } // a posted mesh
+  | { kind: "reference"; name: string; buffer: ArrayBuffer };
+
+export interface Opened {
+  mesh: Mesh;
+  shape: Shape | null;
+  json: Blob; // the mesh as the service wants it
+}
+
+export interface Reference {
+  shape: Shape;
+  regions: Regions;
+}
+
+export type Reply = { id: number; done: Opened | Reference } | { id: number; error: string };
+
+addEventListener("message", ({ data }: MessageEvent<Job & { id: number }>) => {
+  try {
+    postMessage({ id: data.id, done: work(data) } satisfies Reply);
+  } catch (error) {
+    postMessage({ id: data.id, error: explain(error) } satisfies Reply);
+  }
+});
+
+function work(job: Job): Opened | Reference {
+  const mesh = parseMesh(job.name, job.buffer);
+  const shape = prepareShape(mesh);
+  if (job.kind === "open") return { mesh, shape, json: writeJson(mesh) };
+  if (!shape) throw new Error("The reference mesh cannot be drawn.");
+  return { shape, regions: findRegions(shape) };
+}
+
+function explain(error: unknown): string {
+  if (error instanceof SyntaxError) return `This file is not valid JSON: ${error.message}`;
+  return error instanceof Error ? error.message : String(error);
+}
+
+/** Row by row into a blob, which never joins them into one long string. */
+function writeJson({ vertices, faces }: Mesh): Blob {
+  const pieces = ['{"vertices":['];
+  rows(pieces, vertices, decimal);
+  pieces.push('],"faces":[');
+  rows(pieces, faces, String);
+  pieces.push("]}");
+  return new Blob(pieces, { type: "application/json" });
+}
+
+function rows(pieces: string[], values: ArrayLike<number>, write: (value: number) => string): void {
+  for (let i = 0; i < values.length; i += 3) {
+    const row = `[${write(values[i]!)},${write(values[i + 1]!)},${write(values[i + 2]!)}]`;
+    pieces.push(i === 0 ? row : `,${row}`);
+  }
+}
+
+/** Nine digits tell every float32 apart; what is no number becomes null, which the service names. */
+function decimal(value: number): string {
+  return Number.isFinite(value) ? String(Number(value.toPrecision(9))) : "null";
+}
