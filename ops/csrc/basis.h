@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#if defined(__CUDACC__) || defined(SPLINECNN_EMULATE)
+#ifdef __CUDACC__
 #define SPLINECNN_INLINE __host__ __device__ inline
 #else
 #define SPLINECNN_INLINE inline
