@@ -1,0 +1,9 @@
+// The operators of the emulated kernels, from the one list of schemas.
+#include <torch/csrc/stable/library.h>
+
+STABLE_TORCH_LIBRARY(splinecnn_emulated, library) {
+  const char* const schemas[] = {
+#include "schemas.inc"
+  };
+  for (const char* schema : schemas) library.def(schema);
+}
