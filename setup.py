@@ -98,9 +98,10 @@ class Compiler:
     def __call__(self, job: tuple[Path, list[str]]) -> str:
         source, command = job
         key = hashlib.sha256(self.headers + source.read_bytes() + repr(command).encode())
-        made = OBJECTS / f"{source.stem}-{key.hexdigest()[:16]}.o"
+        name = "-".join(source.relative_to(SOURCES).parts)  # cpu and cuda share file names
+        made = OBJECTS / f"{name}-{key.hexdigest()[:16]}.o"
         if not made.exists():
-            for stale in OBJECTS.glob(f"{source.stem}-*.o"):
+            for stale in OBJECTS.glob(f"{name}-*.o"):
                 stale.unlink(missing_ok=True)
             part = made.with_suffix(f".{os.getpid()}.part")
             run([*command, "-c", str(source), "-o", str(part)])
@@ -173,7 +174,6 @@ class Build(build_ext):
         except NotBuilt as why:
             if os.environ.get("SPLINECNN_REQUIRE_NATIVE") == "1":
                 raise SystemExit(f"splinecnn: the operator could not be built: {why}") from None
-            self._target().unlink(missing_ok=True)  # never leave an older one to be picked up
             print(f"splinecnn: plain torch will be used, slowly: {why}", file=sys.stderr)
 
     def get_outputs(self) -> list[str]:
