@@ -1,0 +1,93 @@
+"""create_app(settings): the whole house, built in one place."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from model.errors import SplineCNNError
+from service import __version__
+from service.errors import Refusal, explain, respond
+from service.middleware import Edge
+from service.routes import documentation, health, models, predict, repository, v2
+from service.settings import Settings
+from service.state import State, state_of
+
+VIEWER = Path(__file__).parent / "viewer" / "dist"
+_NO_VIEWER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>SplineCNN</title>
+<h1>SplineCNN service</h1><p>The service runs. The viewer is not built: run <code>make viewer</code>
+and restart.</p><p><a href="/docs">API</a> · <a href="/v1/models">models</a> ·
+<a href="/readyz">ready</a> · <a href="/metrics">metrics</a></p></html>"""
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    settings = settings or Settings()
+    state = State(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await state.start()
+        yield
+        await state.stop()
+
+    app = FastAPI(
+        title="SplineCNN service",
+        version=__version__,
+        description="Shape correspondence, node labels and graph labels by trained SplineCNNs.",
+        lifespan=lifespan,
+        middleware=_middleware(settings, state),
+    )
+    app.state.service = state
+    for error in (Refusal, SplineCNNError, ValidationError, RequestValidationError, HTTPException):
+        app.add_exception_handler(error, _answer_error)
+    guarded = [Depends(_check_caller)]
+    app.include_router(predict.router, dependencies=guarded)
+    app.include_router(models.router, dependencies=guarded)
+    app.include_router(v2.health)
+    app.include_router(v2.router, dependencies=guarded)
+    app.include_router(repository.router, dependencies=guarded)
+    app.include_router(health.router)
+    documentation.install(app)
+    if (VIEWER / "index.html").exists():
+        app.mount("/", StaticFiles(directory=VIEWER, html=True), name="viewer")
+    else:
+        app.add_api_route("/", _no_viewer, include_in_schema=False, response_model=None)
+    return app
+
+
+def _middleware(settings: Settings, state: State) -> list[Middleware]:
+    edge = Middleware(Edge, metrics=state.metrics, cors=bool(settings.cors_origins))
+    if not settings.cors_origins:
+        return [edge]
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["X-Request-ID", "X-Arrays", "X-Model", "Server-Timing", "Retry-After"],
+    )
+    return [edge, cors]
+
+
+async def _check_caller(request: Request) -> None:
+    state_of(request).doorkeeper.check_caller(request)
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    oip = request.url.path.startswith("/v2")
+    return respond(explain(error), request.scope["request_id"], oip=oip)
+
+
+async def _no_viewer() -> Response:
+    return HTMLResponse(_NO_VIEWER)

@@ -1,0 +1,284 @@
+"""From a graph to its answer: admission, two lanes of waiting work, runner threads, delivery.
+
+Small graphs have a lane and a runner of their own on every device, so none waits behind a mesh.
+The event loop only ever puts a job in and awaits its future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from model.errors import InvalidGraph, SplineCNNError
+from model.graph import Graph
+from service.batching import Budget, Job, Lane
+from service.errors import Full, Gone, Invalid, Late, ModelFailed, NotReady, Refusal, TooLarge
+from service.metrics import Metrics
+from service.settings import Settings
+
+log = logging.getLogger("splinecnn.engine")
+
+Arrays = dict[str, np.ndarray]
+_MOST_REPLACED = 3  # hung runners replaced before the process asks to be restarted
+
+
+class Servable(Protocol):
+    """What the engine needs of a model; identity is its key."""
+
+    name: str
+    version: str
+
+    def run(self, graphs: list[Graph], options: Hashable, device: str) -> list[Arrays]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One answer, with the seconds it waited and the seconds its batch ran."""
+
+    arrays: Arrays
+    queue: float
+    run: float
+    shared: int
+
+
+class Engine:
+    """The only thing routes ask for predictions."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        budget = Budget(settings.batch_nodes, settings.batch_edges)
+        if not settings.batching:
+            budget = Budget(1, 1, graphs=1)
+        self.lanes = [Lane(name, budget, self._refuse) for name in ("small", "large")]
+        self._runners: list[Runner] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._replaced = 0
+        self.broken: str | None = None
+        self.draining = False
+        self.in_flight = 0
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        for device in self._settings.devices:
+            self._runners += [Runner(self, lane, device) for lane in self.lanes]
+        for runner in self._runners:
+            runner.start()
+
+    async def stop(self) -> None:
+        """Let the running batches finish, then end the threads."""
+        for lane in self.lanes:
+            for job in lane.clear():
+                self._refuse(job, NotReady("the service is stopping"))
+            lane.close()
+        for runner in self._runners:
+            if not runner.stuck(self._settings.stuck_seconds):
+                await asyncio.to_thread(runner.join, self._settings.stuck_seconds)
+        self._runners = []
+
+    def admit(self) -> None:
+        """Refuse at the door, before a body is read."""
+        if self.draining:
+            self._metrics.rejected.labels("draining").inc()
+            refusal = NotReady("the service is shutting down; ask another replica")
+            refusal.headers["Connection"] = "close"
+            raise refusal
+        if self.in_flight >= self._settings.max_queue:
+            self._metrics.rejected.labels("full").inc()
+            raise Full(f"{self.in_flight} requests are being served, no more fit", self._backlog())
+
+    async def predict(
+        self,
+        model: Servable,
+        graph: Graph,
+        options: Hashable = None,
+        *,
+        deadline: float,
+        request_id: str = "",
+        gone: asyncio.Future[Any] | None = None,
+    ) -> Outcome:
+        """Queue the graph and await its answer, the deadline, or the caller's leaving."""
+        assert self._loop is not None, "the engine is not started"
+        lane = self.lanes[graph.num_nodes > self._settings.small_nodes]
+        wait = lane.backlog_seconds() / max(1, len(self._settings.devices))
+        if time.monotonic() + wait > deadline:
+            self._metrics.rejected.labels("backlog").inc()
+            raise Full(f"the requests before this one need about {wait:.1f} s", wait)
+        job = Job(model, options, graph, deadline, self._loop.create_future(), request_id)
+        lane.put(job)
+        try:
+            return await self._await(job, gone)
+        finally:
+            job.abandoned = True
+            job.future.cancel()  # nothing, if it is settled
+
+    async def _await(self, job: Job, gone: asyncio.Future[Any] | None) -> Outcome:
+        waiting = {job.future} if gone is None else {job.future, gone}
+        left = job.deadline - time.monotonic()
+        await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if job.future.done():
+            outcome: Outcome = job.future.result()
+            return outcome
+        if gone is not None and gone.done():
+            self._metrics.rejected.labels("gone").inc()
+            raise Gone("the caller left before the answer was ready")
+        self._metrics.rejected.labels("late").inc()
+        raise Late("the deadline passed before the answer was ready")
+
+    def health(self) -> str | None:
+        """Why the process should be restarted, if it should."""
+        if self.broken:
+            return self.broken
+        if self._replaced > _MOST_REPLACED:
+            return f"{self._replaced} model runs hung"
+        if self._runners and not all(runner.is_alive() for runner in self._runners):
+            return "a runner thread has ended"
+        return None
+
+    def trouble(self) -> str | None:
+        """Why no new work should be sent here now, if so."""
+        if self.draining:
+            return "shutting down"
+        if any(runner.stuck(self._settings.stuck_seconds) for runner in self._runners):
+            return "a model run is stuck"
+        return self.health()
+
+    def tend(self) -> None:
+        """Called about once a second: replace runners that hang or died, publish gauges."""
+        for index, runner in enumerate(self._runners):
+            stuck = runner.stuck(self._settings.stuck_seconds)
+            if (stuck and self._replaced <= _MOST_REPLACED) or not runner.is_alive():
+                log.error(
+                    "replacing a runner on %s: %s", runner.device, "hung" if stuck else "dead"
+                )
+                runner.retired = True
+                self._replaced += stuck
+                self._runners[index] = Runner(self, runner.lane, runner.device)
+                self._runners[index].start()
+        for lane in self.lanes:
+            self._metrics.queue_depth.labels(lane.name).set(lane.depth)
+        self._metrics.in_flight.set(self.in_flight)
+
+    def _backlog(self) -> float:
+        return max(lane.backlog_seconds() for lane in self.lanes)
+
+    def serve(self, lane: Lane, device: str, jobs: list[Job]) -> None:
+        """Run one batch on the calling thread; each job gets its own answer or its own error."""
+        started = time.monotonic()
+        answers = self._run(device, jobs)
+        seconds = time.monotonic() - started
+        lane.charge(jobs, seconds)
+        self._count(jobs)
+        self.deliver(
+            [
+                (job, Outcome(answer, started - job.arrived, seconds, len(jobs)))
+                if not isinstance(answer, Exception)
+                else (job, answer)
+                for job, answer in zip(jobs, answers, strict=True)
+            ]
+        )
+
+    def _run(self, device: str, jobs: list[Job]) -> list[Arrays | Exception]:
+        model, options = jobs[0].model, jobs[0].options
+        try:
+            answers = model.run([job.graph for job in jobs], options, device)
+        except Exception as error:
+            if len(jobs) == 1:
+                return [self._judge(jobs[0], error)]
+            # One graph spoilt the run: find it, and let its neighbours have their answers.
+            self._metrics.isolated.labels(model.name).inc()
+            return [answer for job in jobs for answer in self._run(device, [job])]
+        return [_check_finite(answer) for answer in answers]
+
+    def _judge(self, job: Job, error: Exception) -> Exception:
+        if isinstance(error, InvalidGraph | Refusal):
+            return error
+        text = str(error)
+        if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate" in text:
+            return TooLarge("the graph does not fit into the memory of the device")
+        if "CUDA error" in text or "device-side assert" in text:
+            self.broken = "the device reported an error that only a restart clears"
+        name = job.model.name
+        log.error(
+            "model %s failed: %s: %s",
+            name,
+            type(error).__name__,
+            text.strip().splitlines()[-1] if text.strip() else "",
+            extra={"request_id": job.request_id},
+            exc_info=not isinstance(error, SplineCNNError),
+        )
+        return ModelFailed(f"the model {name!r} failed on this graph")
+
+    def deliver(self, answers: list[tuple[Job, Outcome | Exception]]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(_settle, answers)  # one wake-up for the whole batch
+        except RuntimeError:
+            log.warning("%d answers came after the event loop had closed", len(answers))
+
+    def _refuse(self, job: Job, error: Exception) -> None:
+        if isinstance(error, Late):
+            self._metrics.rejected.labels("late").inc()
+        self.deliver([(job, error)])
+
+    def _count(self, jobs: list[Job]) -> None:
+        name = jobs[0].model.name
+        self._metrics.batch_graphs.labels(name).observe(len(jobs))
+        self._metrics.batch_nodes.labels(name).observe(sum(j.graph.num_nodes for j in jobs))
+        self._metrics.batch_edges.labels(name).observe(sum(j.graph.num_edges for j in jobs))
+
+
+class Runner(threading.Thread):
+    """One thread that runs batches of one lane on one device until the lane closes."""
+
+    def __init__(self, engine: Engine, lane: Lane, device: str) -> None:
+        super().__init__(name=f"runner-{lane.name}-{device}", daemon=True)
+        self.engine = engine
+        self.lane = lane
+        self.device = device
+        self.retired = False
+        self._busy_since: float | None = None
+
+    def stuck(self, seconds: float) -> bool:
+        since = self._busy_since
+        return since is not None and time.monotonic() - since > seconds
+
+    def run(self) -> None:
+        from service.runner import prepare_thread
+
+        prepare_thread(self.engine._settings.run_threads, self.device)
+        while not self.retired and (jobs := self.lane.take()) is not None:
+            self._busy_since = time.monotonic()
+            try:
+                self.engine.serve(self.lane, self.device, jobs)
+            except BaseException as error:  # whatever it was, the next batch deserves a runner
+                log.exception("a runner failed and goes on")
+                refusal = NotReady(f"the run was lost ({type(error).__name__}); try again")
+                self.engine.deliver([(job, refusal) for job in jobs])
+            finally:
+                self._busy_since = None
+                del jobs  # an idle runner must not keep the last model alive
+
+
+def _settle(answers: list[tuple[Job, Outcome | Exception]]) -> None:
+    for job, answer in answers:
+        if job.future.done():
+            continue
+        if isinstance(answer, Exception):
+            job.future.set_exception(answer)
+        else:
+            job.future.set_result(answer)
+
+
+def _check_finite(arrays: Arrays) -> Arrays | Exception:
+    for array in arrays.values():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            return Invalid("the values are so large that the network's answer is not finite")
+    return arrays

@@ -1,0 +1,233 @@
+"""Bodies to graphs: what was sent, in whichever form, as one validated Graph and its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import simdjson
+
+from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
+from model.tasks import SparseFeatures, image_graph, label_graph, mesh_graph, node_graph
+from service import images, meshfiles
+from service.codec import Document, width_of
+from service.errors import Invalid, TooLarge, WrongType
+from service.models import Model
+from service.schemas import Ask
+from service.settings import Settings
+
+Lookup = Callable[[str, str | None], Model]
+
+_ASK = {CORRESPONDENCE: ("model", "top_k", "mesh")}
+_GRAPH = ("num_nodes", "edges", "undirected", "features", "positions", "pseudo")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A graph, the model to ask, and how many candidates are wanted."""
+
+    model: Model
+    graph: Graph
+    top_k: int = 1
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def is_file(task: str, content_type: str, query: Mapping[str, str]) -> bool:
+    """Whether the body is a mesh or image file, to be parsed away from the event loop."""
+    known = meshfiles.MEDIA_TYPES if task == CORRESPONDENCE else images.MEDIA_TYPES
+    return content_type in known or "format" in query
+
+
+def read_question(
+    task: str,
+    body: bytes,
+    content_type: str,
+    query: Mapping[str, str],
+    settings: Settings,
+    lookup: Lookup,
+) -> Question:
+    """One body of any accepted form."""
+    if is_file(task, content_type, query):
+        if task == CORRESPONDENCE:
+            return _mesh_file(body, content_type, query, settings, lookup)
+        if task == GRAPH_LABEL:
+            return _image_file(body, content_type, query, settings, lookup)
+    if content_type not in ("application/json", ""):
+        raise WrongType(_wrong_type(task, content_type))
+    document = Document(body)
+    root = document.root
+    document.check_keys(root, "", _ASK.get(task, ("model", "graph")))
+    # The query string may say what the body leaves out.
+    said = {name: _scalar(root[name], name) for name in ("model", "top_k") if name in root}
+    ask = _ask({**_from_query(query), **said}, settings)
+    if task == CORRESPONDENCE:
+        return _mesh_json(document, ask, settings, lookup)
+    model = lookup(task, ask.model)
+    return Question(model, _graph_json(document, task, model, settings))
+
+
+def _ask(said: Mapping[str, Any], settings: Settings) -> Ask:
+    ask = Ask.model_validate(said, strict=True)
+    if ask.top_k > settings.max_top_k:
+        raise Invalid(f"must be at most {settings.max_top_k}, got {ask.top_k}", path="top_k")
+    return ask
+
+
+def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
+    said: dict[str, Any] = {}
+    if query.get("model"):
+        said["model"] = query["model"]
+    if "top_k" in query:
+        text = query["top_k"]
+        if not (text.isascii() and text.isdigit() and len(text) < 10):
+            raise Invalid(f"must be a whole number, got {text[:40]!r}", path="top_k")
+        said["top_k"] = int(text)
+    return said
+
+
+def _mesh_json(document: Document, ask: Ask, settings: Settings, lookup: Lookup) -> Question:
+    mesh = document.object(_required(document.root, "mesh", ""), "mesh")
+    document.check_keys(mesh, "mesh", ("vertices", "faces"))
+    vertices = _required(mesh, "vertices", "mesh")
+    faces = _required(mesh, "faces", "mesh")
+    # Both lengths first: nothing is copied for a mesh that is refused anyway.
+    document.rows(faces, "mesh.faces", settings.max_faces)
+    points = document.matrix(vertices, "mesh.vertices", 3, settings.max_nodes, whole=False)
+    triangles = document.matrix(faces, "mesh.faces", 3, settings.max_faces, whole=True)
+    document.check_shapes()
+    model = lookup(CORRESPONDENCE, ask.model)
+    return Question(model, mesh_graph(points, triangles), _capped(ask.top_k, model))
+
+
+def _graph_json(document: Document, task: str, model: Model, settings: Settings) -> Graph:
+    graph = document.object(_required(document.root, "graph", ""), "graph")
+    document.check_keys(graph, "graph", _GRAPH)
+    num_nodes = _node_count(graph, settings)
+    undirected = _scalar(graph.get("undirected", True), "graph.undirected")
+    if not isinstance(undirected, bool):
+        raise Invalid(f"must be true or false, got {undirected!r}", path="graph.undirected")
+    limit = settings.max_edges // (2 if undirected else 1)
+    edges = document.matrix(_required(graph, "edges", "graph"), "graph.edges", 2, limit, whole=True)
+    features = _features(document, _required(graph, "features", "graph"), settings)
+    positions = _optional_rows(document, graph, "positions", settings.max_nodes)
+    pseudo = _optional_rows(document, graph, "pseudo", settings.max_edges)
+    document.check_shapes()
+    width = model.manifest.num_features
+    if task == NODE_LABELS:
+        return node_graph(
+            num_nodes, edges, features, undirected, positions, pseudo, num_features=width
+        )
+    if isinstance(features, SparseFeatures):
+        raise Invalid("must be rows of numbers for this task", path="graph.features")
+    if positions is None:
+        raise Invalid("is required for this task", path="graph.positions")
+    return label_graph(num_nodes, edges, features, positions, undirected, num_features=width)
+
+
+def _node_count(graph: Any, settings: Settings) -> int:
+    value = _scalar(_required(graph, "num_nodes", "graph"), "graph.num_nodes")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise Invalid(f"must be a whole number, got {value!r}", path="graph.num_nodes")
+    if value > settings.max_nodes:
+        raise TooLarge(
+            f"graph.num_nodes must be at most {settings.max_nodes}, got {value}",
+            path="graph.num_nodes",
+        )
+    return value
+
+
+def _features(document: Document, value: Any, settings: Settings) -> Any:
+    path = "graph.features"
+    if isinstance(value, simdjson.Array):
+        width = width_of(document.rows(value, path, settings.max_nodes), path)
+        return document.matrix(value, path, width, settings.max_nodes, whole=False)
+    if not isinstance(value, simdjson.Object):
+        raise Invalid("must be rows of numbers, or an object with size and indices", path=path)
+    document.check_keys(value, path, ("size", "indices", "values"))
+    size = _scalar(_required(value, "size", path), f"{path}.size")
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise Invalid(f"must be a whole number, got {size!r}", path=f"{path}.size")
+    rows = settings.max_nodes
+    index, ptr = document.ragged(
+        _required(value, "indices", path), f"{path}.indices", rows, whole=True
+    )
+    values = value.get("values")
+    if values is None:
+        return SparseFeatures(size, ptr, index)
+    flat, value_ptr = document.ragged(values, f"{path}.values", rows, whole=False)
+    if ptr.shape != value_ptr.shape or (ptr != value_ptr).any():
+        raise Invalid("must have as many entries as indices, row by row", path=f"{path}.values")
+    return SparseFeatures(size, ptr, index, flat)
+
+
+def _optional_rows(document: Document, graph: Any, name: str, limit: int) -> Any:
+    value = graph.get(name)
+    if value is None:
+        return None
+    path = f"graph.{name}"
+    width = width_of(document.rows(value, path, limit), path)
+    return document.matrix(value, path, width, limit, whole=False)
+
+
+def _mesh_file(
+    body: bytes, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
+) -> Question:
+    ask = _ask(_from_query(query), settings)
+    kind = query.get("format", "").lower() or meshfiles.MEDIA_TYPES[content_type]
+    if kind not in meshfiles.FORMATS:
+        raise Invalid(f"must be one of {', '.join(meshfiles.FORMATS)}, got {kind!r}", path="format")
+    model = lookup(CORRESPONDENCE, ask.model)
+    vertices, faces = meshfiles.read_mesh(body, kind, settings.max_nodes, settings.max_faces)
+    return Question(model, mesh_graph(vertices, faces), _capped(ask.top_k, model))
+
+
+def _image_file(
+    body: bytes, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
+) -> Question:
+    model = lookup(GRAPH_LABEL, query.get("model"))
+    how = model.manifest.image
+    if how is None:
+        raise WrongType(f"model {model.name!r} takes graphs, not images")
+    kind = images.MEDIA_TYPES.get(content_type)
+    if kind is None:
+        raise WrongType(_wrong_type(GRAPH_LABEL, content_type))
+    return Question(model, image_graph(images.read_image(body, kind, settings.max_pixels), how))
+
+
+def _capped(top_k: int, model: Model) -> int:
+    if top_k > model.num_classes:
+        raise Invalid(
+            f"must be at most {model.num_classes}, the size of the reference, got {top_k}",
+            path="top_k",
+        )
+    return top_k
+
+
+def _required(value: Any, name: str, path: str) -> Any:
+    where = f"{path}.{name}" if path else name
+    if name not in value:
+        raise Invalid("is required", path=where)
+    found = value[name]
+    if found is None:
+        raise Invalid("is required, got null", path=where)
+    return found
+
+
+def _scalar(value: Any, path: str) -> Any:
+    if isinstance(value, simdjson.Array | simdjson.Object):
+        kind = "an array" if isinstance(value, simdjson.Array) else "an object"
+        raise Invalid(f"must be a single value, got {kind}", path=path)
+    return value
+
+
+def _wrong_type(task: str, content_type: str) -> str:
+    wanted = ["application/json"]
+    if task == CORRESPONDENCE:
+        wanted += ["model/ply", "model/obj", "model/off", "model/stl", "model/gltf-binary"]
+    if task == GRAPH_LABEL:
+        wanted += list(images.MEDIA_TYPES)
+    return f"Content-Type must be one of {', '.join(wanted)}; got {content_type[:80]!r}"

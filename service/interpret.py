@@ -1,0 +1,95 @@
+"""What a network's arrays mean to a caller, task by task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
+from service.answers import Answer
+from service.inputs import Question
+
+INCLUDES: dict[str, set[str]] = {
+    CORRESPONDENCE: set(),
+    NODE_LABELS: {"probabilities"},
+    GRAPH_LABEL: {"graph"},
+}
+
+Arrays = dict[str, np.ndarray]
+
+
+def interpret(question: Question, arrays: Arrays, include: set[str]) -> Answer:
+    """The answer in the words of the task."""
+    model = question.model
+    facts: dict[str, Any] = {"model": {"name": model.name, "version": model.version}}
+    if model.task == CORRESPONDENCE:
+        return _correspondence(question, arrays, facts)
+    if model.task == NODE_LABELS:
+        return _node_labels(question, arrays, facts, "probabilities" in include)
+    return _graph_label(question, arrays, facts, "graph" in include)
+
+
+def best(probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The likeliest class of each row and how likely it is."""
+    labels = probabilities.argmax(axis=1)
+    return labels, probabilities[np.arange(len(labels)), labels]
+
+
+def _correspondence(question: Question, arrays: Arrays, facts: dict[str, Any]) -> Answer:
+    model = question.model
+    facts["reference"] = {
+        "vertices": model.num_classes,
+        "href": f"/v1/models/{model.name}/reference",
+    }
+    index, confidence = arrays["index"], arrays["confidence"]
+    bulk: dict[str, Any] = {
+        "correspondence": np.ascontiguousarray(index[:, 0], dtype=np.int32),
+        "confidence": np.ascontiguousarray(confidence[:, 0]),
+    }
+    if question.top_k > 1:
+        bulk["candidates"] = {
+            "index": np.ascontiguousarray(index, dtype=np.int32),
+            "confidence": np.ascontiguousarray(confidence),
+        }
+    return Answer(facts, bulk)
+
+
+def _node_labels(
+    question: Question, arrays: Arrays, facts: dict[str, Any], probabilities: bool
+) -> Answer:
+    labels, confidence = best(arrays["probabilities"])
+    bulk: dict[str, Any] = {"labels": labels.astype(np.int32), "confidence": confidence}
+    names = question.model.manifest.labels
+    if names:
+        bulk["names"] = [names[label] for label in labels.tolist()]
+    if probabilities:
+        bulk["probabilities"] = np.ascontiguousarray(arrays["probabilities"])
+    return Answer(facts, bulk)
+
+
+def _graph_label(question: Question, arrays: Arrays, facts: dict[str, Any], graph: bool) -> Answer:
+    probabilities = arrays["probabilities"][0]
+    label = int(probabilities.argmax())
+    facts["label"] = label
+    names = question.model.manifest.labels
+    if names:
+        facts["name"] = names[label]
+    facts["confidence"] = round(float(probabilities[label]), 7)
+    bulk: dict[str, Any] = {"probabilities": np.ascontiguousarray(probabilities)}
+    if graph:
+        bulk["graph"] = _drawn(question.graph)
+    return Answer(facts, bulk)
+
+
+def _drawn(graph: Graph) -> dict[str, Any]:
+    """The graph that was classified, in the form a request takes it."""
+    source, target = graph.arrays["edge_index"]
+    once = source < target
+    return {
+        "num_nodes": graph.num_nodes,
+        "edges": np.ascontiguousarray(np.stack([source[once], target[once]], axis=1)),
+        "undirected": True,
+        "features": np.ascontiguousarray(graph.arrays["features"]),
+        "positions": np.ascontiguousarray(graph.arrays["positions"]),
+    }

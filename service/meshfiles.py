@@ -1,0 +1,124 @@
+"""Mesh files to vertices and faces: PLY, OBJ, OFF, STL and binary glTF, read by trimesh."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from service.errors import Invalid, TooLarge
+
+MEDIA_TYPES = {
+    "model/ply": "ply",
+    "application/ply": "ply",
+    "application/x-ply": "ply",
+    "model/obj": "obj",
+    "application/x-tgif": "obj",
+    "model/off": "off",
+    "application/x-off": "off",
+    "model/stl": "stl",
+    "application/sla": "stl",
+    "application/vnd.ms-pki.stl": "stl",
+    "model/gltf-binary": "glb",
+}
+_OFF_COUNTS = re.compile(rb"\s*[STCN4n]*OFF\s+(?:#[^\n]*\n\s*)*(\d{1,18})\s+(\d{1,18})")
+FORMATS = ("ply", "obj", "off", "stl", "glb")
+
+
+def read_mesh(
+    data: bytes, kind: str, max_vertices: int, max_faces: int
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Vertices [V, 3] in the order of the file and faces [F, 3]; quads become triangles."""
+    import trimesh  # here, for it takes a while and many services never see a file
+
+    claimed = _claims(data, kind)
+    _check_sizes(claimed, max_vertices, max_faces)
+    try:
+        loaded: Any = trimesh.load(
+            io.BytesIO(data),
+            file_type=kind,
+            process=False,
+            maintain_order=True,
+            skip_materials=True,
+            fix_texture=False,
+        )
+        mesh = loaded.to_mesh() if isinstance(loaded, trimesh.Scene) else loaded
+        if kind == "stl" and isinstance(mesh, trimesh.Trimesh):
+            mesh.merge_vertices()  # the format repeats each vertex in each of its triangles
+        vertices = np.asarray(mesh.vertices, dtype=np.float64)
+        faces = np.asarray(getattr(mesh, "faces", np.empty((0, 3))), dtype=np.int64)
+    except MemoryError:
+        raise TooLarge(f"the {kind.upper()} file needs too much memory", path="mesh") from None
+    except Exception as error:  # a parser may fail in any way on bytes it does not expect
+        reason = str(error).strip().splitlines()
+        why = f": {reason[0][:160]}" if reason else ""
+        raise Invalid(f"the body is not a readable {kind.upper()} file{why}", path="mesh") from None
+    if vertices.ndim != 2 or vertices.shape[1] != 3 or not len(vertices):
+        raise Invalid(f"the {kind.upper()} file holds no vertices", path="mesh.vertices")
+    if faces.ndim != 2 or faces.shape[1] != 3 or not len(faces):
+        raise Invalid(f"the {kind.upper()} file holds no faces", path="mesh.faces")
+    _check_sizes((len(vertices), len(faces)), max_vertices, max_faces)
+    return vertices, faces
+
+
+def _check_sizes(sizes: tuple[int, int], max_vertices: int, max_faces: int) -> None:
+    vertices, faces = sizes
+    if vertices > max_vertices:
+        raise TooLarge(
+            f"mesh.vertices must have at most {max_vertices} rows, got {vertices}",
+            path="mesh.vertices",
+        )
+    if faces > max_faces:
+        raise TooLarge(
+            f"mesh.faces must have at most {max_faces} rows, got {faces}", path="mesh.faces"
+        )
+
+
+def _claims(data: bytes, kind: str) -> tuple[int, int]:
+    """How many vertices and faces the file says it has, before anything is allocated for them."""
+    if kind == "ply":
+        header = data[:65536].partition(b"end_header")[0]
+        return _ply_count(header, b"vertex"), _ply_count(header, b"face")
+    if kind == "off":
+        counts = re.match(
+            rb"\s*(?:ST|C|N|4|n)*OFF\s+(?:#.*\s+)*(\d{1,18})\s+(\d{1,18})", data[:4096]
+        )
+        return (int(counts[1]), int(counts[2])) if counts else (0, 0)
+    if kind == "obj":
+        return data.count(b"\nv "), data.count(b"\nf ")
+    if kind == "stl":
+        if data[:5].lower() == b"solid" and b"facet" in data[:1024]:
+            return 0, data.count(b"endfacet")
+        return 0, int.from_bytes(data[80:84], "little")
+    return _glb_counts(data)
+
+
+def _ply_count(header: bytes, element: bytes) -> int:
+    found = re.search(rb"element\s+" + element + rb"\s+(\d{1,18})", header)
+    return int(found[1]) if found else 0
+
+
+def _glb_counts(data: bytes) -> tuple[int, int]:
+    """Sizes from the glTF accessors, counted once per use of a mesh in the scene."""
+    try:
+        length = int.from_bytes(data[12:16], "little")
+        tree = orjson.loads(data[20 : 20 + length])
+        accessors = tree["accessors"]
+        if any(accessor["count"] > 1 << 31 for accessor in accessors):
+            return 1 << 31, 0
+        uses = [node["mesh"] for node in tree.get("nodes", []) if "mesh" in node]
+        vertices = indices = 0
+        for use in uses:
+            for primitive in tree["meshes"][use]["primitives"]:
+                count = accessors[primitive["attributes"]["POSITION"]]["count"]
+                vertices += count
+                indices += (
+                    accessors[primitive["indices"]]["count"] if "indices" in primitive else count
+                )
+        return vertices, indices // 3
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+        raise Invalid("the body is not a readable GLB file", path="mesh") from None

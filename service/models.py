@@ -1,0 +1,60 @@
+"""One loaded version of a model: its bundle, its runtimes, and how it answers a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+
+from model.bundle import Bundle
+from model.graph import Graph, pack, unpack
+from service.runner import Runtime, open_runtime
+from service.settings import Settings
+
+
+class Model:
+    """Immutable once loaded; requests in flight keep theirs while a newer one takes its place."""
+
+    def __init__(self, bundle: Bundle, settings: Settings) -> None:
+        self.bundle = bundle
+        self.manifest = bundle.manifest
+        self.name: str = bundle.manifest.name
+        self.version: str = str(bundle.manifest.version)
+        self.task: str = bundle.manifest.task
+        self._runtimes: dict[str, Runtime] = {
+            device: open_runtime(bundle, settings.runtime, device, settings.run_threads)
+            for device in settings.devices
+        }
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.manifest.num_classes)
+
+    def run(
+        self, graphs: list[Graph], options: Hashable, device: str
+    ) -> list[dict[str, np.ndarray]]:
+        """Answers in the order of the graphs; `options` is the number of candidates."""
+        top_k = options if isinstance(options, int) else 1
+        outputs = self._runtimes[device].run(pack(graphs), {"top_k": top_k})
+        return unpack(outputs, graphs)
+
+    def describe(self) -> dict[str, Any]:
+        """What a caller may know of this model."""
+        manifest = self.manifest
+        links = {"sample": f"/v1/models/{self.name}/sample"}
+        if (self.bundle.path / "reference.ply").exists():
+            links["reference"] = f"/v1/models/{self.name}/reference"
+        return {
+            "name": self.name,
+            "version": self.version,
+            "task": self.task,
+            "description": manifest.description,
+            "labels": manifest.labels,
+            "num_classes": manifest.num_classes,
+            "num_features": manifest.num_features,
+            "image": manifest.image,
+            "scores": manifest.scores,
+            "created": manifest.created,
+            "links": links,
+        }

@@ -1,0 +1,219 @@
+"""The wire format of the Open Inference Protocol v2: JSON with tensors inside it or behind it."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+import simdjson
+from numpy.typing import NDArray
+
+from service.codec import Document
+from service.errors import BadRequest
+
+DTYPES: dict[str, np.dtype[Any]] = {
+    "UINT8": np.dtype("u1"),
+    "UINT16": np.dtype("<u2"),
+    "UINT32": np.dtype("<u4"),
+    "UINT64": np.dtype("<u8"),
+    "INT8": np.dtype("i1"),
+    "INT16": np.dtype("<i2"),
+    "INT32": np.dtype("<i4"),
+    "INT64": np.dtype("<i8"),
+    "FP16": np.dtype("<f2"),
+    "FP32": np.dtype("<f4"),
+    "FP64": np.dtype("<f8"),
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+HEADER_LENGTH = "Inference-Header-Content-Length"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An output the caller asks for, and whether its bytes should follow the JSON."""
+
+    name: str
+    binary: bool
+
+
+@dataclass(frozen=True)
+class InferRequest:
+    tensors: dict[str, NDArray[Any]]
+    outputs: list[Wanted] | None  # None asks for all
+    binary: bool  # for outputs not named one by one
+    id: str | None = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def read_infer(body: bytes, header_length: str | None, max_elements: int) -> InferRequest:
+    """A whole infer request; `header_length` is there when binary tensors follow the JSON."""
+    size = len(body)
+    if header_length is not None:
+        if not (header_length.isascii() and header_length.isdigit()) or len(header_length) > 18:
+            raise BadRequest(f"{HEADER_LENGTH} must be a whole number, got {header_length[:40]!r}")
+        size = int(header_length)
+        if size > len(body):
+            raise BadRequest(f"{HEADER_LENGTH} is {size}, but the body has {len(body)} bytes")
+    head = body if size == len(body) else body[:size]
+    root = Document(head).root
+    tail = memoryview(body)[size:]
+    inputs = root.get("inputs")
+    if not isinstance(inputs, simdjson.Array) or len(inputs) == 0:
+        raise BadRequest("inputs must be an array of tensors")
+    tensors: dict[str, NDArray[Any]] = {}
+    offset = 0
+    for index, entry in enumerate(inputs):
+        if not isinstance(entry, simdjson.Object):
+            raise BadRequest(f"inputs[{index}] must be an object")
+        name, array, used = _tensor(entry, f"inputs[{index}]", tail[offset:], max_elements)
+        if name in tensors:
+            raise BadRequest(f"input {name[:80]!r} appears twice")
+        tensors[name] = array
+        offset += used
+    if offset != len(tail):
+        raise BadRequest(f"{len(tail) - offset} bytes follow the last binary tensor")
+    parameters = _parameters(root, "the request")
+    return InferRequest(
+        tensors,
+        _outputs(root, bool(parameters.get("binary_data_output"))),
+        bool(parameters.get("binary_data_output")),
+        _identifier(root),
+        parameters,
+    )
+
+
+def _tensor(
+    entry: Any, path: str, tail: memoryview, max_elements: int
+) -> tuple[str, NDArray[Any], int]:
+    name = _string(entry, "name", path)
+    kind = _string(entry, "datatype", path)
+    dtype = DTYPES.get(kind)
+    if dtype is None:
+        known = ", ".join(DTYPES)
+        raise BadRequest(f"{path}.datatype must be one of {known}; got {kind[:40]!r}")
+    shape = _shape(entry.get("shape"), path, max_elements)
+    count = math.prod(shape)
+    parameters = _parameters(entry, path)
+    if "shared_memory_region" in parameters:
+        raise BadRequest(f"{path}: shared memory is not supported; send the bytes")
+    if "binary_data_size" in parameters:
+        size = parameters["binary_data_size"]
+        if size != count * dtype.itemsize or isinstance(size, bool):
+            want = count * dtype.itemsize
+            raise BadRequest(f"{path}.parameters.binary_data_size must be {want}, got {size!r}")
+        if size > len(tail):
+            raise BadRequest(f"{path} needs {size} bytes, but {len(tail)} are left in the body")
+        return name, np.frombuffer(tail[:size], dtype).reshape(shape), size
+    data = entry.get("data")
+    if not isinstance(data, simdjson.Array):
+        raise BadRequest(f"{path} must have data, or parameters.binary_data_size")
+    whole = dtype.kind in "iu"
+    try:
+        flat = np.frombuffer(
+            data.as_buffer(of_type="i" if whole else "d"), np.int64 if whole else np.float64
+        )
+    except (TypeError, ValueError, RuntimeError):
+        raise BadRequest(f"{path}.data must hold {kind} numbers only") from None
+    if flat.size != count:
+        raise BadRequest(f"{path}.data must hold {count} numbers for {shape}, got {flat.size}")
+    return name, flat.reshape(shape), 0
+
+
+def _shape(value: Any, path: str, max_elements: int) -> list[int]:
+    if not isinstance(value, simdjson.Array) or not 1 <= len(value) <= 8:
+        raise BadRequest(f"{path}.shape must be an array of 1 to 8 sizes")
+    shape: list[int] = []
+    for size in value:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= max_elements:
+            raise BadRequest(f"{path}.shape must hold whole numbers from 0 to {max_elements}")
+        shape.append(size)
+    if math.prod(shape) > max_elements:
+        raise BadRequest(f"{path}.shape has more than {max_elements} elements")
+    return shape
+
+
+def _outputs(root: Any, binary: bool) -> list[Wanted] | None:
+    outputs = root.get("outputs")
+    if outputs is None:
+        return None
+    if not isinstance(outputs, simdjson.Array):
+        raise BadRequest("outputs must be an array")
+    wanted = []
+    for index, entry in enumerate(outputs):
+        path = f"outputs[{index}]"
+        if not isinstance(entry, simdjson.Object):
+            raise BadRequest(f"{path} must be an object")
+        parameters = _parameters(entry, path)
+        if "shared_memory_region" in parameters:
+            raise BadRequest(f"{path}: shared memory is not supported")
+        if parameters.get("classification"):
+            raise BadRequest(f"{path}: classification is not supported; ask for probabilities")
+        name = _string(entry, "name", path)
+        wanted.append(Wanted(name, bool(parameters.get("binary_data", binary))))
+    return wanted or None
+
+
+def _parameters(entry: Any, path: str) -> dict[str, Any]:
+    value = entry.get("parameters")
+    if value is None:
+        return {}
+    if not isinstance(value, simdjson.Object):
+        raise BadRequest(f"{path}: parameters must be an object")
+    return dict(value.as_dict())
+
+
+def _string(entry: Any, key: str, path: str) -> str:
+    value = entry.get(key)
+    if not isinstance(value, str) or not value:
+        raise BadRequest(f"{path}.{key} must be a string that is not empty")
+    return value
+
+
+def _identifier(root: Any) -> str | None:
+    value = root.get("id")
+    if value is not None and not isinstance(value, str):
+        raise BadRequest("id must be a string")
+    return value
+
+
+def write_infer(
+    facts: dict[str, Any], arrays: dict[str, NDArray[Any]], request: InferRequest
+) -> tuple[bytes, int | None]:
+    """The body, and the length of its JSON part when binary tensors follow."""
+    wanted = request.outputs or [Wanted(name, request.binary) for name in arrays]
+    outputs: list[dict[str, Any]] = []
+    tail: list[bytes] = []
+    for want in wanted:
+        array = arrays[want.name]
+        entry: dict[str, Any] = {
+            "name": want.name,
+            "shape": list(array.shape),
+            "datatype": _NAMES[array.dtype],
+        }
+        if want.binary:
+            tail.append(array.tobytes())
+            entry["parameters"] = {"binary_data_size": array.nbytes}
+        else:
+            entry["data"] = np.ascontiguousarray(array).reshape(-1)
+        outputs.append(entry)
+    if request.id is not None:
+        facts = {**facts, "id": request.id}
+    head = orjson.dumps({**facts, "outputs": outputs}, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not tail:
+        return head, None
+    return b"".join([head, *tail]), len(head)
+
+
+def compress(body: bytes, accept_encoding: str) -> tuple[bytes, str | None]:
+    """The body in the first encoding both sides know."""
+    for item in accept_encoding.lower().split(","):
+        name = item.partition(";")[0].strip()
+        if name in ("gzip", "deflate") and "q=0" not in item.replace(" ", "").replace("q=0.", ""):
+            window = zlib.MAX_WBITS | 16 if name == "gzip" else zlib.MAX_WBITS
+            packer = zlib.compressobj(1, zlib.DEFLATED, window)
+            return packer.compress(body) + packer.flush(), name
+    return body, None

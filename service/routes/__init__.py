@@ -1,0 +1,1 @@
+"""The routes: each reads, asks the engine or the repository, and answers."""

@@ -1,0 +1,152 @@
+"""What OpenAPI says of the bodies we read ourselves: schemas, media types, examples that work."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
+from service import schemas
+
+_REF = "#/components/schemas/{model}"
+_BODIES: dict[str, type[BaseModel]] = {
+    CORRESPONDENCE: schemas.CorrespondenceRequest,
+    NODE_LABELS: schemas.GraphRequest,
+    GRAPH_LABEL: schemas.GraphRequest,
+}
+_FILES = {
+    CORRESPONDENCE: ["model/ply", "model/obj", "model/off", "model/stl", "model/gltf-binary"],
+    NODE_LABELS: [],
+    GRAPH_LABEL: ["image/png", "image/jpeg"],
+}
+_QUERY = {
+    CORRESPONDENCE: {"top_k": "Candidates per vertex, for file bodies."},
+    NODE_LABELS: {"include": "`probabilities` adds every class of every node."},
+    GRAPH_LABEL: {"include": "`graph` adds the graph that was classified."},
+}
+_PROBLEMS = {
+    400: "Not JSON",
+    401: "No key",
+    403: "Wrong key",
+    404: "No such model",
+    408: "Body too slow",
+    413: "Too large",
+    415: "Content-Type not taken",
+    422: "Invalid, with the field",
+    429: "Full; see Retry-After",
+    503: "Not ready or shutting down",
+    504: "Past the deadline",
+}
+
+
+def request_body(task: str) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "application/json": {
+            "schema": {"$ref": _REF.format(model=_BODIES[task].__name__)},
+            "example": _EXAMPLES[task],
+        }
+    }
+    for media in _FILES[task]:
+        content[media] = {"schema": {"type": "string", "format": "binary"}}
+    query = {"model": "Name, or name@version, when the body does not say.", **_QUERY[task]}
+    return {
+        "requestBody": {"required": True, "content": content},
+        "parameters": [
+            {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
+            for name, text in query.items()
+        ]
+        + [
+            {
+                "name": "X-Timeout-Ms",
+                "in": "header",
+                "description": "Answer within this time or not at all.",
+                "schema": {"type": "integer", "minimum": 1},
+            }
+        ],
+    }
+
+
+def responses(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    good: dict[str, Any] = {
+        "model": model,
+        "description": "The answer; arrays alone with Accept: application/octet-stream or x-npy.",
+        "content": {
+            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+            "application/x-npy": {"schema": {"type": "string", "format": "binary"}},
+        },
+    }
+    problem = {"schema": {"$ref": _REF.format(model="ProblemBody")}}
+    return {
+        200: good,
+        **{
+            status: {"description": text, "content": {"application/problem+json": problem}}
+            for status, text in _PROBLEMS.items()
+        },
+    }
+
+
+def install(app: FastAPI) -> None:
+    """Have /openapi.json include the schemas that only our own decoder uses."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = _build(app)
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _build(app: FastAPI) -> dict[str, Any]:
+    tree = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    wanted: list[type[BaseModel]] = [
+        schemas.CorrespondenceRequest,
+        schemas.GraphRequest,
+        schemas.ProblemBody,
+    ]
+    _, extra = models_json_schema([(m, "validation") for m in wanted], ref_template=_REF)
+    known = tree.setdefault("components", {}).setdefault("schemas", {})
+    for name, schema in extra.get("$defs", {}).items():
+        known.setdefault(name, schema)
+    for path in tree["paths"].values():
+        for operation in path.values():
+            operation.get("responses", {}).pop(
+                "422" if "requestBody" not in operation else "", None
+            )
+    return tree
+
+
+def _icosahedron() -> dict[str, Any]:
+    g = round((1 + math.sqrt(5)) / 2, 6)
+    vertices = [[-1, g, 0], [1, g, 0], [-1, -g, 0], [1, -g, 0], [0, -1, g], [0, 1, g]]
+    vertices += [[0, -1, -g], [0, 1, -g], [g, 0, -1], [g, 0, 1], [-g, 0, -1], [-g, 0, 1]]
+    faces = [[0, 11, 5], [0, 5, 1], [0, 1, 7], [0, 7, 10], [0, 10, 11], [1, 5, 9], [5, 11, 4]]
+    faces += [[11, 10, 2], [10, 7, 6], [7, 1, 8], [3, 9, 4], [3, 4, 2], [3, 2, 6], [3, 6, 8]]
+    faces += [[3, 8, 9], [4, 9, 5], [2, 4, 11], [6, 2, 10], [8, 6, 7], [9, 8, 1]]
+    return {"vertices": vertices, "faces": faces}
+
+
+_EXAMPLES: dict[str, Any] = {
+    CORRESPONDENCE: {"mesh": _icosahedron(), "top_k": 1},
+    NODE_LABELS: {
+        "graph": {
+            "num_nodes": 4,
+            "edges": [[0, 1], [1, 2], [2, 3], [3, 0]],
+            "features": {"size": 1433, "indices": [[19, 81], [146], [315, 774], [877]]},
+        }
+    },
+    GRAPH_LABEL: {
+        "graph": {
+            "num_nodes": 4,
+            "edges": [[0, 1], [1, 2], [2, 3], [3, 0]],
+            "features": [[0.1], [0.9], [0.8], [0.2]],
+            "positions": [[4.0, 4.0], [20.0, 5.0], [21.0, 22.0], [6.0, 20.0]],
+        }
+    },
+}

@@ -1,0 +1,66 @@
+"""GET /v1/models…: what is served, its scores, its reference shape, a request that works."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from service.errors import NotFound
+from service.meshfiles import read_mesh
+from service.models import Model
+from service.state import state_of
+
+router = APIRouter(tags=["models"])
+
+
+@router.get("/v1/models", summary="Every served model", response_model=None)
+async def list_models(request: Request) -> Response:
+    models = [model.describe() for model in state_of(request).repository.models()]
+    return _json({"models": models})
+
+
+@router.get("/v1/models/{name}", summary="One model", response_model=None)
+async def show_model(request: Request, name: str) -> Response:
+    return _json(_find(request, name).describe())
+
+
+@router.get("/v1/models/{name}/sample", summary="A request that works", response_model=None)
+async def show_sample(request: Request, name: str) -> Response:
+    model = _find(request, name)
+    return _json({**model.bundle.sample, "model": model.name})
+
+
+@router.get(
+    "/v1/models/{name}/reference",
+    summary="The reference mesh, as PLY, or as JSON when Accept asks for it",
+    response_model=None,
+)
+async def show_reference(request: Request, name: str) -> Response:
+    model = _find(request, name)
+    if "reference.ply" not in model.manifest.files:
+        raise NotFound(f"model {model.name!r} has no reference shape")
+    path = model.bundle.file("reference.ply")
+    headers = {"ETag": f'"{model.manifest.files["reference.ply"]}"', "Cache-Control": "no-cache"}
+    if "application/json" not in request.headers.get("accept", ""):
+        return FileResponse(path, media_type="model/ply", headers=headers, filename=f"{name}.ply")
+    limit = 1 << 31
+    body = await asyncio.to_thread(path.read_bytes)
+    vertices, faces = await asyncio.to_thread(read_mesh, body, "ply", limit, limit)
+    mesh = {"vertices": vertices.astype(np.float32), "faces": faces}
+    return _json({"mesh": mesh}, {**headers, "Vary": "Accept"})
+
+
+def _find(request: Request, name: str) -> Model:
+    base, _, version = name.partition("@")
+    return state_of(request).repository.get(base, version or None)
+
+
+def _json(value: Any, headers: dict[str, str] | None = None) -> Response:
+    content = orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+    return Response(content, 200, headers, "application/json")

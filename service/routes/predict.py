@@ -1,0 +1,151 @@
+"""POST /v1/{task}: friendly JSON, mesh files or images in, friendly JSON or raw arrays out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
+from service import answers, schemas
+from service.body import read_body
+from service.engine import Engine
+from service.errors import Invalid
+from service.inputs import is_file, media_type, read_question
+from service.interpret import INCLUDES, interpret
+from service.routes.documentation import request_body, responses
+from service.state import State, deadline_of, state_of
+
+router = APIRouter(tags=["predict"])
+_ANYWHERE = 1 << 40  # files are always parsed in a thread
+
+
+@router.post(
+    "/v1/correspondence",
+    summary="For every vertex of a mesh, the vertex of the reference shape it corresponds to",
+    response_model=None,
+    responses=responses(schemas.Correspondence),
+    openapi_extra=request_body(CORRESPONDENCE),
+)
+async def correspondence(request: Request) -> Response:
+    return await predict(request, CORRESPONDENCE)
+
+
+@router.post(
+    "/v1/node-labels",
+    summary="For every node of a graph, its label",
+    response_model=None,
+    responses=responses(schemas.NodeLabels),
+    openapi_extra=request_body(NODE_LABELS),
+)
+async def node_labels(request: Request) -> Response:
+    return await predict(request, NODE_LABELS)
+
+
+@router.post(
+    "/v1/graph-label",
+    summary="The class of a graph or of an image",
+    response_model=None,
+    responses=responses(schemas.GraphLabel),
+    openapi_extra=request_body(GRAPH_LABEL),
+)
+async def graph_label(request: Request) -> Response:
+    return await predict(request, GRAPH_LABEL)
+
+
+async def predict(request: Request, task: str) -> Response:
+    """Door, body, graph, answer; each stage timed, none of the heavy ones on the loop."""
+    state = state_of(request)
+    state.engine.admit()
+    with in_flight(state.engine):
+        return await _predict(request, state, task)
+
+
+async def _predict(request: Request, state: State, task: str) -> Response:
+    settings = state.settings
+    deadline = deadline_of(request, settings)
+    media = answers.negotiate(request.headers.get("accept", ""))
+    include = _includes(request, task)
+    body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
+    started = time.perf_counter()
+    content_type = media_type(request.headers.get("content-type", ""))
+    query = request.query_params
+    question = await state.off_loop(
+        _ANYWHERE if is_file(task, content_type, query) else len(body),
+        read_question,
+        task,
+        body,
+        content_type,
+        query,
+        settings,
+        state.repository.resolve,
+    )
+    del body  # a large one should not lie in memory while the model runs
+    timings = {"decode": time.perf_counter() - started}
+    model = question.model
+    request_id = request.scope["request_id"]
+    with leaving(request) as gone:
+        outcome = await state.engine.predict(
+            model,
+            question.graph,
+            question.top_k,
+            deadline=deadline,
+            request_id=request_id,
+            gone=gone,
+        )
+    timings |= {"queue": outcome.queue, "run": outcome.run}
+    size = sum(array.nbytes for array in outcome.arrays.values())
+
+    def finish() -> Response:
+        answer = interpret(question, outcome.arrays, include)
+        return answers.encode(answer, media, timings, request_id)
+
+    response = await state.off_loop(size, finish)
+    state.metrics.observe(model.name, timings)
+    state.metrics.predictions.labels(model.name, model.version).inc()
+    request.scope["note"] = {
+        "model": f"{model.name}/{model.version}",
+        "nodes": question.graph.num_nodes,
+        "batch": outcome.shared,
+        **{f"{stage}_ms": round(seconds * 1000, 2) for stage, seconds in timings.items()},
+    }
+    return response
+
+
+def _includes(request: Request, task: str) -> set[str]:
+    wanted = {part for part in request.query_params.get("include", "").split(",") if part}
+    unknown = wanted - INCLUDES[task]
+    if unknown:
+        known = ", ".join(sorted(INCLUDES[task])) or "nothing"
+        raise Invalid(f"may name {known}, got {sorted(unknown)[0][:40]!r}", path="include")
+    return wanted
+
+
+class in_flight:
+    """Counts a request from the door to its answer."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        self._engine.in_flight += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._engine.in_flight -= 1
+
+
+class leaving:
+    """A future that is done when the caller hangs up; used once the body has been read."""
+
+    def __init__(self, request: Request) -> None:
+        self._watch: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
+
+    def __enter__(self) -> asyncio.Future[Any]:
+        return self._watch
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.cancel()

@@ -1,0 +1,228 @@
+"""The Open Inference Protocol v2 as stock clients speak it: health, metadata, infer, stats."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import orjson
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service import __version__, oip, tensors
+from service.body import read_body
+from service.errors import BadRequest, NotFound, Refusal
+from service.inputs import Question
+from service.models import Model
+from service.routes.predict import in_flight, leaving
+from service.state import State, deadline_of, state_of
+
+health = APIRouter(tags=["open inference protocol"])
+router = APIRouter(tags=["open inference protocol"])
+_EXTENSIONS = ["binary_tensor_data", "model_repository", "model_configuration", "statistics"]
+
+
+@health.get("/v2/health/live", summary="Live", response_model=None)
+async def live(request: Request) -> Response:
+    return Response(status_code=200 if state_of(request).engine.health() is None else 503)
+
+
+@health.get("/v2/health/ready", summary="Ready", response_model=None)
+async def ready(request: Request) -> Response:
+    return Response(status_code=200 if state_of(request).trouble() is None else 503)
+
+
+@router.get("/v2", summary="Server metadata", response_model=None)
+async def server() -> Response:
+    return _json({"name": "splinecnn", "version": __version__, "extensions": _EXTENSIONS})
+
+
+@router.get("/v2/models/stats", summary="Statistics of all models", response_model=None)
+async def all_stats(request: Request) -> Response:
+    state = state_of(request)
+    return _json({"model_stats": [_stats(state, m) for m in state.repository.models()]})
+
+
+@router.get("/v2/models/{name}", summary="Model metadata", response_model=None)
+@router.get("/v2/models/{name}/versions/{version}", include_in_schema=False, response_model=None)
+async def metadata(request: Request, name: str, version: str | None = None) -> Response:
+    repository = state_of(request).repository
+    model = repository.get(name, version)
+    return _json(
+        {
+            "name": name,
+            "versions": [m.version for m in repository.models() if m.name == name],
+            "platform": _platform(state_of(request)),
+            "inputs": [vars(facts) for facts in tensors.inputs_of(model)],
+            "outputs": [vars(facts) for facts in tensors.outputs_of(model)],
+        }
+    )
+
+
+@router.get("/v2/models/{name}/ready", summary="Model ready", response_model=None)
+@router.get(
+    "/v2/models/{name}/versions/{version}/ready", include_in_schema=False, response_model=None
+)
+async def model_ready(request: Request, name: str, version: str | None = None) -> Response:
+    state = state_of(request)
+    try:
+        state.repository.get(name, version)
+    except NotFound:
+        return Response(status_code=400)  # what a stock client reads as "no"
+    return Response(status_code=200 if state.trouble() is None else 503)
+
+
+@router.get("/v2/models/{name}/config", summary="Model configuration", response_model=None)
+@router.get(
+    "/v2/models/{name}/versions/{version}/config", include_in_schema=False, response_model=None
+)
+async def config(request: Request, name: str, version: str | None = None) -> Response:
+    model = state_of(request).repository.get(name, version)
+    return _json(
+        {
+            "name": name,
+            "platform": _platform(state_of(request)),
+            "backend": "splinecnn",
+            "max_batch_size": 0,  # graphs have no batch dimension; the engine packs them
+            "input": [_configured(facts) for facts in tensors.inputs_of(model)],
+            "output": [_configured(facts) for facts in tensors.outputs_of(model)],
+        }
+    )
+
+
+@router.get("/v2/models/{name}/stats", summary="Model statistics", response_model=None)
+@router.get(
+    "/v2/models/{name}/versions/{version}/stats", include_in_schema=False, response_model=None
+)
+async def stats(request: Request, name: str, version: str | None = None) -> Response:
+    state = state_of(request)
+    return _json({"model_stats": [_stats(state, state.repository.get(name, version))]})
+
+
+@router.post("/v2/models/{name}/infer", summary="Infer", response_model=None)
+@router.post(
+    "/v2/models/{name}/versions/{version}/infer", include_in_schema=False, response_model=None
+)
+async def infer(request: Request, name: str, version: str | None = None) -> Response:
+    state = state_of(request)
+    state.engine.admit()
+    with in_flight(state.engine):
+        try:
+            return await _infer(request, state, name, version)
+        except Refusal as refusal:
+            if refusal.status == 422:  # this protocol knows 400 only
+                raise BadRequest(_with_path(refusal)) from None
+            raise
+
+
+async def _infer(request: Request, state: State, name: str, version: str | None) -> Response:
+    settings = state.settings
+    model = state.repository.get(name, version)
+    deadline = deadline_of(request, settings)
+    body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
+    started = time.perf_counter()
+
+    def decode() -> tuple[oip.InferRequest, Question]:
+        length = request.headers.get(oip.HEADER_LENGTH)
+        asked = oip.read_infer(body, length, settings.max_body_bytes)
+        question = tensors.question_of(model, asked.tensors, asked.parameters, settings)
+        return asked, question
+
+    asked, question = await state.off_loop(len(body), decode)
+    known = tensors.known_outputs(model, question.top_k)
+    for want in asked.outputs or []:
+        if want.name not in known:
+            raise BadRequest(
+                f"unknown output {want.name[:80]!r}; known: {', '.join(sorted(known))}"
+            )
+    timings = {"decode": time.perf_counter() - started}
+    with leaving(request) as gone:
+        outcome = await state.engine.predict(
+            model,
+            question.graph,
+            question.top_k,
+            deadline=_sooner(deadline, asked.parameters),
+            request_id=request.scope["request_id"],
+            gone=gone,
+        )
+    timings |= {"queue": outcome.queue, "run": outcome.run}
+    encoding = request.headers.get("accept-encoding", "")
+    started = time.perf_counter()
+
+    def encode() -> Response:
+        facts = {"model_name": model.name, "model_version": model.version}
+        results = tensors.results_of(question, outcome.arrays)
+        content, head = oip.write_infer(facts, results, asked)
+        media = "application/json" if head is None else "application/octet-stream"
+        headers = {} if head is None else {oip.HEADER_LENGTH: str(head)}
+        content, coding = oip.compress(content, encoding)
+        if coding is not None:
+            headers["Content-Encoding"] = coding
+        return Response(content, headers=headers, media_type=media)
+
+    size = sum(array.nbytes for array in outcome.arrays.values())
+    response = await state.off_loop(size * (8 if "gzip" in encoding else 1), encode)
+    timings["encode"] = time.perf_counter() - started
+    state.metrics.observe(model.name, timings)
+    state.metrics.predictions.labels(model.name, model.version).inc()
+    request.scope["note"] = {"model": f"{model.name}/{model.version}", "batch": outcome.shared}
+    return response
+
+
+def _sooner(deadline: float, parameters: dict[str, Any]) -> float:
+    """The protocol's `timeout` counts microseconds; it may shorten our deadline."""
+    timeout = parameters.get("timeout")
+    if timeout is None:
+        return deadline
+    if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout < 0:
+        raise BadRequest("parameters.timeout must be a whole number of microseconds")
+    return min(deadline, time.monotonic() + timeout / 1e6) if timeout else deadline
+
+
+def _with_path(refusal: Refusal) -> str:
+    path = refusal.errors[0].path if refusal.errors else ""
+    return f"{path}: {refusal.detail}" if path else refusal.detail
+
+
+def _platform(state: State) -> str:
+    return {"torchscript": "pytorch_libtorch", "onnx": "onnxruntime_onnx"}[state.settings.runtime]
+
+
+def _configured(facts: tensors.TensorFacts) -> dict[str, Any]:
+    return {"name": facts.name, "data_type": f"TYPE_{facts.datatype}", "dims": facts.shape}
+
+
+def _stats(state: State, model: Model) -> dict[str, Any]:
+    def spent(stage: str) -> dict[str, int]:
+        labels = {"model": model.name, "stage": stage}
+        registry = state.metrics.registry
+        count = registry.get_sample_value("splinecnn_stage_seconds_count", labels) or 0
+        seconds = registry.get_sample_value("splinecnn_stage_seconds_sum", labels) or 0
+        return {"count": int(count), "ns": int(seconds * 1e9)}
+
+    stages = {stage: spent(stage) for stage in ("decode", "queue", "run", "encode")}
+    runs = state.metrics.registry.get_sample_value(
+        "splinecnn_batch_graphs_count", {"model": model.name}
+    )
+    total = sum(stage["ns"] for stage in stages.values())
+    return {
+        "name": model.name,
+        "version": model.version,
+        "last_inference": 0,
+        "inference_count": stages["run"]["count"],
+        "execution_count": int(runs or 0),
+        "inference_stats": {
+            "success": {"count": stages["run"]["count"], "ns": total},
+            "fail": {"count": 0, "ns": 0},
+            "queue": stages["queue"],
+            "compute_input": stages["decode"],
+            "compute_infer": stages["run"],
+            "compute_output": stages["encode"],
+        },
+        "batch_stats": [],
+    }
+
+
+def _json(value: Any) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")

@@ -1,0 +1,144 @@
+"""A model on a device: TorchScript or ONNX Runtime, packed tensors in, named tensors out."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+import ops  # noqa: F401  (registers the operators that model.ts calls)
+from model.bundle import Bundle
+
+
+class DeviceError(Exception):
+    """The device or runtime asked for is not there; said before anything is served."""
+
+
+class Runtime(Protocol):
+    def run(self, tensors: Mapping[str, Tensor], options: Mapping[str, int]) -> dict[str, Tensor]:
+        """One packed batch; safe to call from several threads at once."""
+        ...
+
+
+class TorchScriptRuntime:
+    """model.ts under inference_mode, one CUDA stream per calling thread."""
+
+    def __init__(self, bundle: Bundle, device: str) -> None:
+        self._device = torch.device(device)
+        self._module: Any = torch.jit.load(  # type: ignore[no-untyped-call]
+            str(bundle.file("model.ts")), map_location=self._device
+        )
+        self._module.eval()
+        self._inputs = [spec.name for spec in bundle.manifest.inputs]
+        self._outputs = [spec.name for spec in bundle.manifest.outputs]
+
+    @torch.inference_mode()
+    def run(self, tensors: Mapping[str, Tensor], options: Mapping[str, int]) -> dict[str, Tensor]:
+        arguments: list[Any] = [
+            options[name] if name in options else tensors[name].to(self._device)
+            for name in self._inputs
+        ]
+        if self._device.type != "cuda":
+            return self._named(self._module(*arguments))
+        with torch.cuda.stream(_stream(self._device)):
+            outputs = {name: t.cpu() for name, t in self._named(self._module(*arguments)).items()}
+        return outputs
+
+    def _named(self, result: Any) -> dict[str, Tensor]:
+        tensors = (result,) if isinstance(result, Tensor) else result
+        return dict(zip(self._outputs, tensors, strict=True))
+
+
+class OnnxRuntime:
+    """model.onnx in ONNX Runtime, on the provider that was asked for or not at all."""
+
+    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
+        ort = _import_onnxruntime()
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        provider = "CUDAExecutionProvider" if device.startswith("cuda") else "CPUExecutionProvider"
+        settings: dict[str, str] = {}
+        if ":" in device:
+            settings["device_id"] = device.partition(":")[2]
+        self._session = ort.InferenceSession(
+            str(bundle.file("model.onnx")), options, providers=[(provider, settings)]
+        )
+        if provider not in self._session.get_providers():
+            raise DeviceError(f"ONNX Runtime would not use {provider} on {device}")
+        self._inputs = {item.name for item in self._session.get_inputs()}
+        self._outputs = [item.name for item in self._session.get_outputs()]
+
+    def run(self, tensors: Mapping[str, Tensor], options: Mapping[str, int]) -> dict[str, Tensor]:
+        feed = {name: t.numpy() for name, t in tensors.items() if name in self._inputs}
+        for name, value in options.items():
+            if name in self._inputs:
+                feed[name] = torch.tensor(value, dtype=torch.int64).numpy()
+        results = self._session.run(self._outputs, feed)
+        return {n: torch.from_numpy(r) for n, r in zip(self._outputs, results, strict=True)}
+
+
+def check_device(device: str, runtime: str) -> None:
+    """Refuse a device that is not there, instead of quietly using another."""
+    if runtime == "onnx":
+        providers = _import_onnxruntime().get_available_providers()
+        if device.startswith("cuda") and "CUDAExecutionProvider" not in providers:
+            raise DeviceError(
+                f"device {device} was asked for, but this ONNX Runtime has no CUDA provider; "
+                "install onnxruntime-gpu or use --device cpu"
+            )
+    if not device.startswith("cuda"):
+        return
+    if not torch.cuda.is_available():
+        why = (
+            "no usable NVIDIA driver or device was found"
+            if torch.version.cuda
+            else f"this PyTorch ({torch.__version__}) is built without CUDA"
+        )
+        raise DeviceError(f"device {device} was asked for, but {why}; use --device cpu")
+    count = torch.cuda.device_count()
+    index = int(device.partition(":")[2] or 0)
+    if index >= count:
+        raise DeviceError(f"device {device} was asked for, but only {count} CUDA devices are here")
+
+
+def open_runtime(bundle: Bundle, kind: str, device: str, threads: int) -> Runtime:
+    if kind == "onnx":
+        return OnnxRuntime(bundle, device, threads)
+    return TorchScriptRuntime(bundle, device)
+
+
+def prepare_thread(threads: int, device: str) -> None:
+    """The same number of threads in every runner: sums must not depend on who adds them."""
+    torch.set_num_threads(threads)
+    if device.startswith("cuda"):
+        torch.cuda.set_device(torch.device(device))
+
+
+def device_bytes(device: str) -> int | None:
+    return torch.cuda.memory_allocated(device) if device.startswith("cuda") else None
+
+
+_local = threading.local()
+
+
+def _stream(device: torch.device) -> Any:
+    streams: dict[torch.device, Any] = _local.__dict__.setdefault("streams", {})
+    if device not in streams:
+        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return streams[device]
+
+
+def _import_onnxruntime() -> Any:
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # must stand before the import
+    try:
+        import onnxruntime
+    except ImportError:
+        raise DeviceError(
+            "runtime onnx needs ONNX Runtime: pip install 'splinecnn-service[onnx]'"
+        ) from None
+    return onnxruntime

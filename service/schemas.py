@@ -1,0 +1,112 @@
+"""What our own JSON may say: the envelope of a request, checked here, and the shape of answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class Ask(BaseModel):
+    """The part of a request that is not bulk numbers."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = Field(default=None, max_length=200, description="Name, or name@version.")
+    top_k: int = Field(default=1, ge=1, description="Candidates per vertex, best first.")
+
+
+class Mesh(BaseModel):
+    vertices: list[list[float]] = Field(description="One [x, y, z] per vertex.")
+    faces: list[list[int]] = Field(description="One [a, b, c] per triangle, counted from 0.")
+
+
+class CorrespondenceRequest(Ask):
+    mesh: Mesh
+
+
+class SparseFeatureRows(BaseModel):
+    size: int = Field(description="Features per node.")
+    indices: list[list[int]] = Field(description="Per node, the features that are not zero.")
+    values: list[list[float]] | None = Field(
+        default=None, description="Their values; 1 if left out."
+    )
+
+
+class GraphBody(BaseModel):
+    num_nodes: int
+    edges: list[list[int]] = Field(description="One [source, target] per edge.")
+    undirected: bool = Field(
+        default=True, description="Whether each edge also stands for its reverse."
+    )
+    features: list[list[float]] | SparseFeatureRows
+    positions: list[list[float]] | None = Field(default=None, description="One [x, y] per node.")
+    pseudo: list[list[float]] | None = Field(
+        default=None, description="One row in [0, 1] per edge."
+    )
+
+
+class GraphRequest(BaseModel):
+    model: str | None = Field(default=None, description="Name, or name@version.")
+    graph: GraphBody
+
+
+class ModelName(BaseModel):
+    name: str
+    version: str
+
+
+class Reference(BaseModel):
+    vertices: int
+    href: str
+
+
+class Candidates(BaseModel):
+    index: list[list[int]]
+    confidence: list[list[float]]
+
+
+class Prediction(BaseModel):
+    model: ModelName
+    request_id: str
+    timings_ms: dict[str, float] = Field(description="decode, queue, run and encode.")
+
+
+class Correspondence(Prediction):
+    reference: Reference
+    correspondence: list[int] = Field(description="Reference vertex of each vertex.")
+    confidence: list[float]
+    candidates: Candidates | None = Field(default=None, description="Only when top_k exceeds 1.")
+
+
+class NodeLabels(Prediction):
+    labels: list[int]
+    names: list[str] | None = None
+    confidence: list[float]
+    probabilities: list[list[float]] | None = Field(
+        default=None, description="With include=probabilities."
+    )
+
+
+class GraphLabel(Prediction):
+    label: int
+    name: str | None = None
+    confidence: float
+    probabilities: list[float]
+    graph: dict[str, Any] | None = Field(default=None, description="With include=graph.")
+
+
+class FieldProblem(BaseModel):
+    path: str
+    message: str
+
+
+class ProblemBody(BaseModel):
+    """RFC 9457."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: list[FieldProblem] | None = None

@@ -1,0 +1,171 @@
+"""run(settings): check what can be checked, listen, serve, and leave without losing an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import socket
+import sys
+import time
+from types import FrameType
+
+import uvicorn
+
+from model.errors import BundleError
+from service.app import create_app
+from service.auth import Doorkeeper, KeyFileError
+from service.logs import configure
+from service.runner import DeviceError, check_device
+from service.settings import Settings
+from service.state import State
+
+log = logging.getLogger("splinecnn.server")
+
+REFUSED = 2  # exit code when the settings cannot be served
+FAILED = 1  # exit code when serving failed
+
+
+class StartupError(Exception):
+    """One line that says why the service will not start and what to do."""
+
+
+def run(settings: Settings) -> int:
+    """Serve until told to stop; the exit code says how it went."""
+    try:
+        check(settings)
+        listening = listen(settings)
+    except (StartupError, DeviceError, KeyFileError) as error:
+        print(f"splinecnn: {error}", file=sys.stderr)
+        return REFUSED
+    from service.supervisor import supervise  # here, for its children come back to this module
+
+    try:
+        if settings.workers > 1:
+            return supervise(settings, listening)
+        return serve(settings, [listening])
+    finally:
+        listening.close()
+
+
+def check(settings: Settings) -> None:
+    """Everything that would fail later, found before a port is taken."""
+    for device in settings.devices:
+        check_device(device, settings.runtime)
+    if not settings.models.is_dir():
+        raise StartupError(
+            f"there is no directory {settings.models}; export models with 'splinecnn export', "
+            "or name another with --models"
+        )
+    if not any(settings.models.glob("*/*/manifest.json")):
+        raise StartupError(
+            f"{settings.models} holds no bundle (<name>/<version>/manifest.json); "
+            "make some with 'splinecnn export'"
+        )
+    for path in (settings.tls_cert, settings.tls_key):
+        if path is not None and not path.is_file():
+            raise StartupError(f"there is no file {path}, which TLS needs")
+    Doorkeeper(settings)  # reads the key file
+
+
+def listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((settings.host, settings.port))
+    except OSError as error:
+        listening.close()
+        where = f"{settings.host}:{settings.port}"
+        raise StartupError(
+            f"cannot listen on {where}: {os.strerror(error.errno or 0)}; "
+            "stop what uses it, or choose another with --port"
+            if error.errno
+            else f"cannot listen on {where}: {error}"
+        ) from None
+    listening.set_inheritable(True)
+    return listening
+
+
+def serve(settings: Settings, sockets: list[socket.socket]) -> int:
+    """One server in this process."""
+    configure(settings)
+    server = DrainingServer(settings)
+    server.run(sockets)
+    return FAILED if server.failed else 0
+
+
+class DrainingServer(uvicorn.Server):
+    """On the first signal answers what it took, tells new callers 503, and only then closes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._began = time.perf_counter()
+        self._settings = settings
+        app = create_app(settings)
+        self._state: State = app.state.service
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._draining: asyncio.Task[None] | None = None
+        self.failed = False
+        super().__init__(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                lifespan="on",
+                backlog=2048,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=max(1, round(settings.drain_seconds)),
+                ssl_certfile=settings.tls_cert,
+                ssl_keyfile=settings.tls_key,
+            )
+        )
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            await asyncio.to_thread(self._state.repository.load_all)
+        except BundleError as error:
+            log.error("%s", error)
+            self.failed = self.should_exit = True
+            return
+        if self.should_exit:
+            return
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()  # what lives now lives on; scanning it again only adds pauses
+        gc.set_threshold(50_000, 50, 100)
+        for listening in sockets or []:
+            self._announce(*listening.getsockname()[:2])
+
+    def _announce(self, host: str, port: int) -> None:
+        scheme = "https" if self._settings.tls_cert else "http"
+        address = f"[{host}]" if ":" in host else host
+        seconds = time.perf_counter() - self._began
+        log.info("serving on %s://%s:%d after %.1f s", scheme, address, port, seconds)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._loop is None or not self.started:
+            self.should_exit = True
+        elif self._draining is not None:
+            self.should_exit = True
+            self.force_exit = True
+        else:
+            self._loop.call_soon_threadsafe(self._begin_drain)
+
+    def _begin_drain(self) -> None:
+        if self._draining is None:
+            self._draining = asyncio.ensure_future(self._drain())
+
+    async def _drain(self) -> None:
+        engine = self._state.engine
+        engine.draining = True
+        log.info("draining: %d requests in flight", engine.in_flight)
+        begun = time.monotonic()
+        await asyncio.sleep(self._settings.drain_notice_seconds)
+        while engine.in_flight and time.monotonic() - begun < self._settings.drain_seconds:
+            await asyncio.sleep(0.02)
+        self.failed = engine.in_flight > 0
+        log.info("drained in %.1f s", time.monotonic() - begun)
+        self.should_exit = True

@@ -1,0 +1,131 @@
+"""The tasks in the tensors of the Open Inference Protocol: named arrays in, named arrays out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.graph import CORRESPONDENCE, NODE_LABELS, Graph
+from model.tasks import label_graph, mesh_graph, node_graph
+from service.errors import BadRequest, Invalid, TooLarge
+from service.inputs import Question
+from service.interpret import best
+from service.models import Model
+from service.settings import Settings
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    name: str
+    datatype: str
+    shape: list[int]  # -1 where the size is free
+
+
+def inputs_of(model: Model) -> list[TensorFacts]:
+    if model.task == CORRESPONDENCE:
+        return [
+            TensorFacts("vertices", "FP32", [-1, 3]),
+            TensorFacts("faces", "INT64", [-1, 3]),
+        ]
+    width = model.manifest.num_features or -1
+    features = TensorFacts("features", "FP32", [-1, width])
+    edges = TensorFacts("edge_index", "INT64", [2, -1])
+    if model.task == NODE_LABELS:
+        return [features, edges]
+    return [features, TensorFacts("positions", "FP32", [-1, 2]), edges]
+
+
+def outputs_of(model: Model) -> list[TensorFacts]:
+    confidence = TensorFacts("confidence", "FP32", [-1])
+    if model.task == CORRESPONDENCE:
+        return [TensorFacts("correspondence", "INT64", [-1]), confidence]
+    if model.task == NODE_LABELS:
+        return [TensorFacts("labels", "INT64", [-1]), confidence]
+    return [
+        TensorFacts("label", "INT64", [1]),
+        TensorFacts("probabilities", "FP32", [model.num_classes]),
+    ]
+
+
+def question_of(
+    model: Model, tensors: Arrays, parameters: dict[str, Any], settings: Settings
+) -> Question:
+    """The graph in the tensors; edges are taken as directed unless `undirected` is true."""
+    _check_names(model, tensors)
+    if model.task == CORRESPONDENCE:
+        top_k = parameters.get("top_k", 1)
+        most = min(settings.max_top_k, model.num_classes)
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= most:
+            raise BadRequest(f"parameters.top_k must be a whole number from 1 to {most}")
+        _check_rows(tensors["vertices"], "vertices", settings.max_nodes)
+        _check_rows(tensors["faces"], "faces", settings.max_faces)
+        return Question(model, mesh_graph(tensors["vertices"], tensors["faces"]), top_k)
+    return Question(model, _graph(model, tensors, bool(parameters.get("undirected")), settings))
+
+
+def _graph(model: Model, tensors: Arrays, undirected: bool, settings: Settings) -> Graph:
+    features, edge_index = tensors["features"], tensors["edge_index"]
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise BadRequest(f"edge_index must have shape [2, E], got {list(edge_index.shape)}")
+    _check_rows(features, "features", settings.max_nodes)
+    limit = settings.max_edges // (2 if undirected else 1)
+    _check_rows(edge_index.T, "edge_index", limit)
+    width = model.manifest.num_features
+    if model.task == NODE_LABELS:
+        return node_graph(len(features), edge_index.T, features, undirected, num_features=width)
+    positions = tensors["positions"]
+    return label_graph(
+        len(features), edge_index.T, features, positions, undirected, num_features=width
+    )
+
+
+def results_of(question: Question, arrays: Arrays) -> Arrays:
+    """What the caller may ask for by name; the default outputs come first."""
+    task = question.model.task
+    if task == CORRESPONDENCE:
+        index, confidence = arrays["index"], arrays["confidence"]
+        results = {"correspondence": index[:, 0], "confidence": confidence[:, 0]}
+        if question.top_k > 1:
+            results |= {"candidates": index, "candidate_confidence": confidence}
+    elif task == NODE_LABELS:
+        labels, confidence = best(arrays["probabilities"])
+        results = {"labels": labels, "confidence": confidence}
+    else:
+        probabilities = arrays["probabilities"][0]
+        results = {"label": probabilities.argmax(keepdims=True), "probabilities": probabilities}
+    return {
+        name: np.ascontiguousarray(array, "<i8" if array.dtype.kind in "iu" else "<f4")
+        for name, array in results.items()
+    }
+
+
+def known_outputs(model: Model, top_k: int) -> set[str]:
+    extra = {"candidates", "candidate_confidence"} if top_k > 1 else set()
+    return {facts.name for facts in outputs_of(model)} | extra
+
+
+def _check_names(model: Model, tensors: Arrays) -> None:
+    wanted = {facts.name: facts for facts in inputs_of(model)}
+    for name in tensors:
+        if name not in wanted:
+            raise BadRequest(f"unknown input {name[:80]!r}; wanted: {', '.join(wanted)}")
+    for name, facts in wanted.items():
+        if name not in tensors:
+            raise BadRequest(f"input {name!r} is missing")
+        whole = facts.datatype.startswith("INT")
+        if (tensors[name].dtype.kind == "f") == whole:
+            kind = "INT32 or INT64" if whole else "FP32"
+            raise BadRequest(f"input {name!r} must be {kind}")
+        if tensors[name].ndim != 2:
+            shape = list(tensors[name].shape)
+            raise Invalid(f"input {name!r} must have two dimensions, got {shape}")
+
+
+def _check_rows(array: NDArray[Any], name: str, limit: int) -> None:
+    if len(array) > limit:
+        raise TooLarge(f"{name} must have at most {limit} rows, got {len(array)}")

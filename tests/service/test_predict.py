@@ -1,0 +1,383 @@
+"""POST /v1/{task} through the real app: answers, forms of bodies and answers, and refusals."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+import trimesh
+from PIL import Image
+from service_toys import CORA_FEATURES, Caller, ball, picture, ring
+
+
+def problem(response: Any, status: int, path: str | None = None) -> str:
+    """Assert the one shape of errors and return its sentence."""
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    body = response.json()
+    assert body["status"] == status
+    assert body["type"] == "about:blank"
+    assert body["title"]
+    assert body["request_id"] == response.headers["x-request-id"]
+    if path is not None:
+        assert [error["path"] for error in body["errors"]] == [path]
+        return str(body["errors"][0]["message"])
+    return str(body["detail"])
+
+
+def test_a_mesh_gets_a_reference_vertex_for_each_vertex(api: Caller) -> None:
+    mesh = ball(2)
+    answer = api.post("/v1/correspondence", json={"mesh": mesh}).json()
+    assert answer["model"] == {"name": "bodies", "version": "1"}
+    assert answer["reference"] == {"vertices": 42, "href": "/v1/models/bodies/reference"}
+    assert len(answer["correspondence"]) == len(answer["confidence"]) == len(mesh["vertices"])
+    assert all(0 <= vertex < 42 for vertex in answer["correspondence"])
+    assert all(0 <= value <= 1 for value in answer["confidence"])
+    assert set(answer["timings_ms"]) == {"decode", "queue", "run", "encode"}
+    assert "candidates" not in answer
+
+
+def test_candidates_come_with_top_k_and_start_with_the_answer(api: Caller) -> None:
+    answer = api.post("/v1/correspondence", json={"mesh": ball(), "top_k": 3}).json()
+    index = np.array(answer["candidates"]["index"])
+    confidence = np.array(answer["candidates"]["confidence"])
+    assert index.shape == confidence.shape == (42, 3)
+    assert (index[:, 0] == answer["correspondence"]).all()
+    assert (np.diff(confidence) <= 0).all()
+
+
+def test_nodes_get_labels_names_and_confidence(api: Caller) -> None:
+    answer = api.post("/v1/node-labels?include=probabilities", json={"graph": ring()}).json()
+    probabilities = np.array(answer["probabilities"])
+    assert answer["labels"] == probabilities.argmax(1).tolist()
+    names = ["theory", "genetics", "networks"]
+    assert answer["names"] == [names[label] for label in answer["labels"]]
+    assert answer["confidence"] == pytest.approx(probabilities.max(1))
+
+
+def test_sparse_features_mean_the_same_as_dense_ones(api: Caller) -> None:
+    graph = ring()
+    dense = np.zeros((8, CORA_FEATURES))
+    dense[np.arange(8), np.arange(8) % 3] = 0.5
+    rows = {
+        "size": CORA_FEATURES,
+        "indices": [[n % 3] for n in range(8)],
+        "values": [[0.5]] * 8,
+    }
+    one = api.post("/v1/node-labels", json={"graph": {**graph, "features": dense.tolist()}})
+    other = api.post("/v1/node-labels", json={"graph": {**graph, "features": rows}})
+    assert one.json()["confidence"] == other.json()["confidence"]
+
+
+def test_a_graph_gets_one_label(api: Caller) -> None:
+    answer = api.post("/v1/graph-label", json={"graph": picture()}).json()
+    assert answer["label"] == int(np.argmax(answer["probabilities"]))
+    assert answer["name"] == str(answer["label"])
+    assert sum(answer["probabilities"]) == pytest.approx(1, abs=1e-5)
+    assert "graph" not in answer
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_an_image_is_classified_and_shows_its_graph(api: Caller, kind: str) -> None:
+    pixels = np.zeros((28, 28), np.uint8)
+    pixels[6:22, 12:16] = 255
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, kind)
+    response = api.post(
+        "/v1/graph-label?include=graph&model=mnist-superpixels",
+        content=stream.getvalue(),
+        headers={"Content-Type": f"image/{kind}"},
+    )
+    graph = response.json()["graph"]
+    assert len(graph["positions"]) == len(graph["features"]) == graph["num_nodes"] > 10
+    again = api.post("/v1/graph-label", json={"graph": graph})
+    assert again.json()["probabilities"] == response.json()["probabilities"]
+
+
+@pytest.mark.parametrize("kind", ["ply", "ply_ascii", "obj", "off", "stl", "glb"])
+def test_a_mesh_file_gets_the_answer_of_its_json(api: Caller, kind: str) -> None:
+    mesh = trimesh.Trimesh(**ball(2), process=False)
+    extra = {"encoding": "ascii"} if kind == "ply_ascii" else {}
+    data = mesh.export(file_type=kind.removesuffix("_ascii"), **extra)
+    media = {"glb": "model/gltf-binary"}.get(kind, f"model/{kind.removesuffix('_ascii')}")
+    response = api.post(
+        "/v1/correspondence?top_k=2&model=bodies",
+        content=data,
+        headers={"Content-Type": media},
+    )
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert len(answer["correspondence"]) == len(mesh.vertices)
+    if kind not in ("stl", "off", "obj"):  # those reorder or round
+        points = np.float32(mesh.vertices) if "ascii" not in kind else mesh.vertices
+        same = api.post(
+            "/v1/correspondence",
+            json={"mesh": {"vertices": points.tolist(), "faces": mesh.faces.tolist()}},
+        )
+        assert answer["confidence"] == pytest.approx(same.json()["confidence"], abs=1e-5)
+
+
+def test_raw_arrays_carry_the_numbers_of_the_json(api: Caller) -> None:
+    body = {"mesh": ball(), "top_k": 1}
+    plain = api.post("/v1/correspondence", json=body).json()
+    accept = {"Accept": "application/octet-stream"}
+    raw = api.post("/v1/correspondence", json=body, headers=accept)
+    assert raw.headers["content-type"] == "application/octet-stream"
+    assert raw.headers["x-model"] == "bodies/1"
+    assert "run;dur=" in raw.headers["server-timing"]
+    offset = 0
+    for entry in orjson.loads(raw.headers["x-arrays"]):
+        dtype = np.dtype(entry["dtype"])
+        count = int(np.prod(entry["shape"]))
+        array = np.frombuffer(raw.content, dtype, count, offset)
+        offset += array.nbytes
+        assert array.tolist() == pytest.approx(plain[entry["name"]])
+    assert offset == len(raw.content)
+
+
+def test_npy_holds_the_answer_itself(api: Caller) -> None:
+    body = {"graph": ring()}
+    response = api.post("/v1/node-labels", json=body, headers={"Accept": "application/x-npy"})
+    labels = np.load(io.BytesIO(response.content), allow_pickle=False)
+    assert labels.tolist() == api.post("/v1/node-labels", json=body).json()["labels"]
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_compressed_body_is_read(api: Caller, encoding: str) -> None:
+    import zlib
+
+    body = orjson.dumps({"graph": ring()})
+    packed = gzip.compress(body) if encoding == "gzip" else zlib.compress(body)
+    response = api.post(
+        "/v1/node-labels",
+        content=packed,
+        headers={"Content-Encoding": encoding, "Content-Type": "application/json"},
+    )
+    assert response.status_code == 200
+
+
+def mesh_with(**changes: Any) -> dict[str, Any]:
+    return {"mesh": {**ball(), **changes}}
+
+
+def graph_with(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    graph = {**base, **changes}
+    return {"graph": {key: value for key, value in graph.items() if value != "absent"}}
+
+
+BAD_MESHES: list[tuple[Any, int, str, str]] = [
+    ({}, 422, "mesh", "is required"),
+    ({"mesh": None}, 422, "mesh", "is required, got null"),
+    ({"mesh": [1]}, 422, "mesh", "must be an object, got an array"),
+    ({"mesh": {"vertices": []}}, 422, "mesh.faces", "is required"),
+    (mesh_with(colour=1), 422, "mesh.colour", "unknown field 'colour'; known: faces, vertices"),
+    ({**mesh_with(), "mod": 1}, 422, "mod", "unknown field 'mod'; known: mesh, model, top_k"),
+    (mesh_with(vertices="abc"), 422, "mesh.vertices", "must be an array, got a string"),
+    (
+        mesh_with(vertices=[[0, 0, 0], [1, 2]]),
+        422,
+        "mesh.vertices[1]",
+        "must have 3 numbers, got 2",
+    ),
+    (
+        mesh_with(vertices=[[0, 0], [1, 2, 3, 4]]),
+        422,
+        "mesh.vertices[0]",
+        "must have 3 numbers, got 2",
+    ),
+    (
+        mesh_with(vertices=[[0, [0], 0], [1, 2, 3]]),
+        422,
+        "mesh.vertices[0][1]",
+        "must be a number, got an array",
+    ),
+    (
+        mesh_with(vertices=[[0, 0, None]]),
+        422,
+        "mesh.vertices[0][2]",
+        "must be a number, got null",
+    ),
+    (mesh_with(vertices=[1.0, 2.0, 3.0]), 422, "mesh.vertices[0]", "got 1.0"),
+    (mesh_with(faces=[[0, 1, 2.5]]), 422, "mesh.faces[0][2]", "must be a whole number, got 2.5"),
+    (mesh_with(faces=[[0, 1, True]]), 422, "mesh.faces[0][2]", "must be a whole number, got true"),
+    (mesh_with(faces=[[0, 1, 2**63]]), 422, "mesh.faces[0][2]", "too large for a 64-bit integer"),
+    (mesh_with(faces=[[0, 1, 99]]), 422, "mesh.faces[0]", "99"),
+    (mesh_with(faces=[[0, 1, -1]]), 422, "mesh.faces[0]", "-1"),
+    (mesh_with(vertices=[]), 422, "mesh.vertices", ""),
+    ({**mesh_with(), "top_k": 0}, 422, "top_k", "greater than or equal to 1"),
+    ({**mesh_with(), "top_k": "2"}, 422, "top_k", "valid integer"),
+    ({**mesh_with(), "top_k": True}, 422, "top_k", "valid integer"),
+    ({**mesh_with(), "top_k": 101}, 422, "top_k", "must be at most 100, got 101"),
+    ({**mesh_with(), "top_k": 43}, 422, "top_k", "the size of the reference, got 43"),
+    ({**mesh_with(), "top_k": [1]}, 422, "top_k", "must be a single value, got an array"),
+    ({**mesh_with(), "model": 5}, 422, "model", "valid string"),
+    ({**mesh_with(), "model": "cora"}, 422, "model", "answers node-labels, not correspondence"),
+]
+
+
+@pytest.mark.parametrize(("body", "status", "path", "message"), BAD_MESHES)
+def test_a_bad_mesh_is_refused_by_field(
+    api: Caller, body: Any, status: int, path: str, message: str
+) -> None:
+    assert message in problem(api.post("/v1/correspondence", json=body), status, path)
+
+
+BAD_GRAPHS: list[tuple[str, Any, int, str, str]] = [
+    ("node-labels", {"graph": 3}, 422, "graph", "must be an object, got 3"),
+    ("node-labels", graph_with(ring(), num_nodes="absent"), 422, "graph.num_nodes", "is required"),
+    ("node-labels", graph_with(ring(), num_nodes=2.5), 422, "graph.num_nodes", "got 2.5"),
+    ("node-labels", graph_with(ring(), num_nodes=0), 422, "graph.num_nodes", "got 0"),
+    ("node-labels", graph_with(ring(), num_nodes=10**7), 413, "graph.num_nodes", "at most 250000"),
+    ("node-labels", graph_with(ring(), undirected=1), 422, "graph.undirected", "true or false"),
+    ("node-labels", graph_with(ring(), edges=[[0, 8]]), 422, "graph.edges[0]", "8"),
+    ("node-labels", graph_with(ring(), edges=[[0]]), 422, "graph.edges[0]", "must have 2 numbers"),
+    ("node-labels", graph_with(ring(), features=7), 422, "graph.features", "rows of numbers"),
+    ("node-labels", graph_with(ring(), features=[1]), 422, "graph.features[0]", "got 1"),
+    ("node-labels", graph_with(ring(), features=[[1]]), 422, "graph.features", "one row per node"),
+    (
+        "node-labels",
+        graph_with(ring(), features=[[1.0]] * 8),
+        422,
+        "graph.features",
+        "must have 12 values per node, got 1",
+    ),
+    (
+        "node-labels",
+        graph_with(ring(), features={"size": 12}),
+        422,
+        "graph.features.indices",
+        "is required",
+    ),
+    (
+        "node-labels",
+        graph_with(ring(), features={"size": 12, "indices": [[99]] + [[]] * 7}),
+        422,
+        "graph.features.indices[0]",
+        "99",
+    ),
+    (
+        "node-labels",
+        graph_with(ring(), features={"size": 12, "indices": [3] * 8}),
+        422,
+        "graph.features.indices[0]",
+        "must be an array, got 3",
+    ),
+    (
+        "node-labels",
+        graph_with(ring(), features={"size": 12, "indices": [[1]] * 8, "values": [[]] * 8}),
+        422,
+        "graph.features.values",
+        "as many entries as indices",
+    ),
+    (
+        "node-labels",
+        graph_with(ring(), features={"size": 1.5, "indices": []}),
+        422,
+        "graph.features.size",
+        "whole number, got 1.5",
+    ),
+    ("node-labels", graph_with(ring(), pseudo=[[2]] * 8), 422, "graph.pseudo[0][0]", "[0, 1]"),
+    ("graph-label", graph_with(ring(8, 1)), 422, "graph.positions", "is required for this task"),
+    ("graph-label", graph_with(picture(), positions=[[0, 0, 0]] * 20), 422, "graph.positions", "2"),
+    (
+        "graph-label",
+        graph_with(picture(), features={"size": 1, "indices": [[]] * 20}),
+        422,
+        "graph.features",
+        "must be rows of numbers for this task",
+    ),
+    ("graph-label", graph_with(picture(), zoom=1), 422, "graph.zoom", "unknown field 'zoom'"),
+]
+
+
+@pytest.mark.parametrize(("task", "body", "status", "path", "message"), BAD_GRAPHS)
+def test_a_bad_graph_is_refused_by_field(
+    api: Caller, task: str, body: Any, status: int, path: str, message: str
+) -> None:
+    assert message in problem(api.post(f"/v1/{task}", json=body), status, path)
+
+
+BAD_BYTES = [
+    (b"", "not valid JSON"),
+    (b"{", "not valid JSON"),
+    (b"[]", "must be a JSON object"),
+    (b"3", "must be a JSON object"),
+    (b'{"mesh": NaN}', "not valid JSON"),
+    (b'{"mesh": 1e999}', "not valid JSON"),
+    (b'{"mesh": ' + b"9" * 40 + b"}", "not valid JSON"),
+    (b"\xff\xfe", "not UTF-8"),
+    (b'{"mesh":' + b"[" * 3000 + b"]" * 3000 + b"}", "not valid JSON"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), BAD_BYTES)
+def test_what_is_not_json_is_400(api: Caller, body: bytes, message: str) -> None:
+    response = api.post(
+        "/v1/correspondence", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert message in problem(response, 400)
+
+
+def test_a_repeated_key_is_refused(api: Caller) -> None:
+    body = b'{"mesh": {"vertices": [], "vertices": [], "faces": []}}'
+    response = api.post("/v1/correspondence", content=body)
+    assert problem(response, 422, "mesh.vertices") == "field 'vertices' appears twice"
+
+
+def test_a_string_that_looks_like_rows_cannot_hide_ragged_ones(api: Caller) -> None:
+    decoy = "[[,,],[,,]]"
+    body = {"mesh": {"vertices": [[0, 0], [1, 2, 3, 4]], "faces": [[0, 1, 2]]}, "model": decoy}
+    problem(api.post("/v1/correspondence", json=body), 422, "mesh.vertices[0]")
+
+
+@pytest.mark.parametrize(
+    ("url", "headers", "status", "message"),
+    [
+        ("/v1/correspondence", {"Content-Type": "text/csv"}, 415, "got 'text/csv'"),
+        ("/v1/node-labels", {"Content-Type": "image/png"}, 415, "application/json"),
+        ("/v1/correspondence", {"Content-Encoding": "br"}, 415, "got 'br'"),
+        ("/v1/correspondence", {"Content-Encoding": "gzip"}, 400, "not valid compressed data"),
+        ("/v1/correspondence", {"Accept": "text/html"}, 406, "got 'text/html'"),
+        ("/v1/correspondence", {"X-Timeout-Ms": "soon"}, 422, "got 'soon'"),
+        ("/v1/correspondence?include=all", {}, 422, "got 'all'"),
+        ("/v1/correspondence?top_k=x", {}, 422, "got 'x'"),
+        ("/v1/correspondence?model=nobody", {}, 404, "no model 'nobody' is served here"),
+        ("/v1/correspondence?model=bodies@7", {}, 404, "has no version '7'; served: 1"),
+        ("/v1/correspondence?format=fbx", {}, 422, "got 'fbx'"),
+    ],
+)
+def test_headers_and_queries_are_checked(
+    api: Caller, url: str, headers: dict[str, str], status: int, message: str
+) -> None:
+    body = orjson.dumps({"mesh": ball()})
+    headers = {"Content-Type": "application/json", **headers}
+    assert message in problem(api.post(url, content=body, headers=headers), status)
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "message"),
+    [
+        ("model/ply", b"", "readable PLY"),
+        ("model/ply", b"ply\nformat ascii 1.0\nelement vertex 2\nend_header\n", "readable PLY"),
+        ("model/obj", b"v 0 0 0\nv 1 0 0\n", "holds no faces"),
+        ("model/obj", b"\x00\x01", "OBJ"),
+        ("model/off", b"OFF\n4 5 6\n", "readable OFF"),
+        ("model/stl", b"nothing", "STL"),
+        ("model/gltf-binary", b"glTF", "readable GLB"),
+    ],
+)
+def test_a_damaged_mesh_file_is_422(api: Caller, kind: str, data: bytes, message: str) -> None:
+    response = api.post("/v1/correspondence", content=data, headers={"Content-Type": kind})
+    assert message in problem(response, 422)
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg"])
+def test_a_damaged_image_is_422(api: Caller, kind: str) -> None:
+    response = api.post(
+        "/v1/graph-label", content=b"no image", headers={"Content-Type": f"image/{kind}"}
+    )
+    assert problem(response, 422, "image") == f"the body is not a {kind.upper()} image"
