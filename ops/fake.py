@@ -93,3 +93,23 @@ def _pool(edge_index: Tensor, ptr: Tensor, matchings: int, *_: Any) -> Any:
     clusters, edges = ctx.new_dynamic_size(), ctx.new_dynamic_size()
     members = edge_index.new_empty(clusters, 2**matchings)
     return members, edge_index.new_empty(2, edges), torch.empty_like(ptr)
+
+
+@register_fake("splinecnn::hierarchy")
+def _hierarchy(vertices: Tensor, faces: Tensor, ptr: Tensor, sizes: Any, *_: Any) -> Any:
+    ctx = get_ctx()
+    C, P, E, H = (ctx.new_dynamic_size() for _ in range(4))
+
+    def ints(*shape: Any) -> Tensor:
+        return faces.new_empty(shape)
+
+    point, normal = torch.empty_like(vertices), torch.empty_like(vertices)
+    cell = vertices.new_empty(C, 7)
+    cell_ptr = ints(len(sizes), ptr.size(0))
+    return point, normal, cell, cell_ptr, ints(P), ints(2, E), ints(len(sizes) + 1), ints(2, H)
+
+
+@register_fake("splinecnn::match")
+def _match(score: Tensor, *rest: Any) -> Any:
+    value = score.new_empty(score.size(0), rest[-1])
+    return torch.empty_like(value, dtype=torch.long), value

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from ops import reference
+from ops.geodesic import hierarchy as hierarchy
+from ops.geodesic import match as match
 from ops.pooling import pool as pool
 
 TILE = 256  # target nodes per tile
