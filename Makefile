@@ -95,3 +95,18 @@ test-gpu: $(VENV)/.dev build
 ## make clean        everything that was built
 clean:
 	rm -rf build bundles ops/_C.so service/viewer/dist service/viewer/node_modules *.egg-info
+
+.PHONY: image test-image
+TARGET ?= cpu
+IMAGE ?= splinecnn-service:$(TARGET)
+export BASE_IMAGE ?= debian:bookworm-slim
+# more arguments of docker build, such as --network host
+export DOCKER_BUILD ?=
+## make image        the container image (TARGET=cpu|cuda|ray, BASE_IMAGE=, DOCKER_BUILD=)
+image:
+	docker build $(DOCKER_BUILD) --file docker/Dockerfile --target $(TARGET) --tag $(IMAGE) \
+	  --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg CREATED=$$(date -u +%Y-%m-%dT%H:%M:%SZ) \
+	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) .
+## make test-image   the image in a real Docker Engine: healthy, shut in, answering, draining
+test-image: $(VENV)/.dev image
+	IMAGE=$(IMAGE) $(BIN)/python -m pytest -m slow tests/deploy/test_image.py

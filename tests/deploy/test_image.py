@@ -1,0 +1,259 @@
+"""The built image in a real Docker Engine: healthy, shut in, answering, leaving gracefully (slow).
+
+`make test-image` builds and runs this. Environment: IMAGE, BASE_IMAGE, and DOCKER_BUILD with more
+arguments of docker build.
+"""
+
+import io
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+from deploy_files import ROOT, compose, find, run, succeed
+from PIL import Image, ImageDraw
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+IMAGE = os.environ.get("IMAGE", "splinecnn-service:cpu")
+BASE_IMAGE = os.environ.get("BASE_IMAGE", "debian:bookworm-slim")
+MOST_BYTES = 1.3e9
+TASKS = ("correspondence", "node-labels", "graph-label")
+
+
+def docker(*arguments: str) -> str:
+    return succeed(find("docker", "Docker Engine"), *arguments).strip()
+
+
+def run_once(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A container without network, as locked up as compose does it."""
+    shut = ["--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--network", "none"]
+    return run(find("docker", "Docker Engine"), "run", "--rm", *shut, *arguments)
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def image() -> Any:
+    if run(find("docker", "Docker Engine"), "info").returncode:
+        pytest.skip("no Docker Engine answers")
+    if run("docker", "image", "inspect", IMAGE).returncode:
+        pytest.skip(f"there is no image {IMAGE} (make image)")
+    return json.loads(docker("image", "inspect", IMAGE))[0]
+
+
+class Stack:
+    """The service and Prometheus, started by compose under a name of their own."""
+
+    def __init__(self) -> None:
+        self.ports = {"PORT": free_port(), "PROMETHEUS_PORT": free_port()}
+        self.environment = {
+            **os.environ,
+            "IMAGE": IMAGE,
+            "PROMETHEUS_IMAGE": "splinecnn-test-prometheus",
+            "MEMORY": "2g",
+            "CPUS": "2",
+            **{name: str(port) for name, port in self.ports.items()},
+        }
+        self.container = "splinecnn-test-splinecnn-cpu-1"
+
+    def compose(self, *arguments: str) -> str:
+        project = ["--project-name", "splinecnn-test", "--profile", "cpu"]
+        return compose(*project, *arguments, env=self.environment)
+
+    def state(self) -> Any:
+        return json.loads(docker("inspect", self.container))[0]["State"]
+
+    def address(self) -> str:
+        """Past the port proxy, which accepts callers also when the service no longer does."""
+        networks = json.loads(docker("inspect", self.container))[0]["NetworkSettings"]["Networks"]
+        (network,) = networks.values()
+        return f"http://{network['IPAddress']}:8000"
+
+
+@pytest.fixture(scope="module")
+def stack(image: Any) -> Iterator[Stack]:
+    more = shlex.split(os.environ.get("DOCKER_BUILD", ""))
+    file = str(ROOT / "tests" / "deploy" / "prometheus.Dockerfile")
+    base = ["--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--tag", "splinecnn-test-prometheus"]
+    docker("build", "--quiet", *more, *base, "--file", file, str(ROOT / "docker" / "prometheus"))
+    stack = Stack()
+    try:
+        stack.compose("up", "--detach", "--wait", "--no-build", "splinecnn-cpu", "prometheus")
+        yield stack
+    finally:
+        print(stack.compose("logs", "--no-color"))
+        stack.compose("down", "--volumes", "--timeout", "5")
+
+
+@pytest.fixture(scope="module")
+def http(stack: Stack) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"http://127.0.0.1:{stack.ports['PORT']}", timeout=60) as client:
+        yield client
+
+
+def test_image_is_small(image: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\n{IMAGE}: {image['Size'] / 1e6:.0f} MB")
+    assert "cpu" not in IMAGE or image["Size"] <= MOST_BYTES
+
+
+def test_image_says_what_it_is(image: Any) -> None:
+    labels = image["Config"]["Labels"]
+    for name in ("title", "description", "licenses", "version", "revision", "created"):
+        assert labels[f"org.opencontainers.image.{name}"]
+    assert image["Config"]["User"] == "10001:10001"
+    assert image["Config"]["Healthcheck"]["Test"][-1] == "/usr/local/bin/healthcheck"
+
+
+def test_image_holds_no_build_tools(image: Any) -> None:
+    tools = "pip pip3 gcc g++ cc make node npm nvcc"
+    done = run_once(IMAGE, "sh", "-c", f"command -v {tools}; ls /root/.cache /opt/tools")
+    assert done.stdout == ""
+
+
+def test_image_lists_its_parts(image: Any) -> None:
+    parts = json.loads(run_once(IMAGE, "cat", "/app/sbom.cdx.json").stdout)
+    names = {part["name"]: part["version"] for part in parts["components"]}
+    assert names["torch"].startswith("2.13.0")
+    assert {"fastapi", "numpy", "onnxruntime", "splinecnn-service"} <= names.keys()
+
+
+def test_doctor_finds_every_bundle_whole(image: Any) -> None:
+    done = run_once(IMAGE, "splinecnn", "doctor", "--models", "/srv/bundles")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "every file matches its hash" in re.sub(r"\s+", " ", done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ("SPLINECNN_MODELS=/nowhere", "there is no directory /nowhere"),
+        ("SPLINECNN_MODELS=/tmp", "/tmp holds no bundle"),
+        ("SPLINECNN_DEVICE=cuda", "device cuda was asked for"),
+        ("SPLINECNN_API_KEYS_FILE=/nowhere", "cannot read the key file /nowhere"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_one_line(image: Any, environment: str, said: str) -> None:
+    done = run_once("--env", environment, IMAGE)
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    assert done.returncode not in (0, 137)
+    assert len(lines) == 1 and said in lines[0]
+
+
+def test_container_is_healthy(stack: Stack, capsys: pytest.CaptureFixture[str]) -> None:
+    state = stack.state()
+    assert state["Health"]["Status"] == "healthy"
+    good = next(check for check in state["Health"]["Log"] if check["ExitCode"] == 0)
+    begun, healthy = (
+        datetime.fromisoformat(re.sub(r"(\.\d{6})\d*", r"\1", text))
+        for text in (state["StartedAt"], good["End"])
+    )
+    with capsys.disabled():
+        print(f"\nhealthy after {(healthy - begun).total_seconds():.1f} s")
+
+
+def test_container_cannot_write_to_itself(stack: Stack) -> None:
+    for path in ("/app/x", "/srv/bundles/x", "/x"):
+        assert run("docker", "exec", stack.container, "touch", path).returncode != 0
+    assert run("docker", "exec", stack.container, "id", "-u").stdout.strip() == "10001"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_samples_are_answered(http: httpx.Client, task: str) -> None:
+    models = http.get("/v1/models").json()["models"]
+    names = [model["name"] for model in models if model["task"] == task]
+    assert names
+    for name in names:
+        sample = http.get(f"/v1/models/{name}/sample").json()
+        answer = http.post(f"/v1/{task}", json=sample)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["model"]["name"] == name
+
+
+def test_an_image_is_answered(http: httpx.Client) -> None:
+    drawn = Image.new("L", (28, 28))
+    ImageDraw.Draw(drawn).line([(14, 4), (14, 24)], fill=255, width=3)
+    body = io.BytesIO()
+    drawn.save(body, "PNG")
+    answer = http.post(
+        "/v1/graph-label", content=body.getvalue(), headers={"Content-Type": "image/png"}
+    )
+    assert answer.status_code == 200, answer.text
+    assert sum(answer.json()["probabilities"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_the_page_is_served(http: httpx.Client) -> None:
+    assert "<script" in http.get("/").text
+
+
+def test_prometheus_scrapes_it(stack: Stack) -> None:
+    base = f"http://127.0.0.1:{stack.ports['PROMETHEUS_PORT']}/api/v1"
+    end = time.monotonic() + 60
+    found: list[Any] = []
+    while not found and time.monotonic() < end:
+        time.sleep(1)
+        query = {"query": "splinecnn_predictions_total"}
+        try:
+            found = httpx.get(f"{base}/query", params=query).json()["data"]["result"]
+        except httpx.TransportError:
+            continue
+    assert found, httpx.get(f"{base}/targets").text
+    (group,) = httpx.get(f"{base}/rules").json()["data"]["groups"]
+    assert {rule["health"] for rule in group["rules"]} <= {"ok", "unknown"}
+    assert not [rule for rule in group["rules"] if rule.get("state") == "firing"]
+
+
+def test_stopping_under_load_loses_nothing(stack: Stack, http: httpx.Client) -> None:
+    """Whoever got through the door is answered; the others are refused plainly."""
+    models = http.get("/v1/models").json()["models"]
+    name = next(model["name"] for model in models if model["task"] == "correspondence")
+    sample = http.get(f"/v1/models/{name}/sample").content
+    address = stack.address()
+    outcomes: list[str] = []
+    warm = threading.Event()
+    stopped = threading.Event()
+
+    def keep_asking() -> None:
+        while not stopped.is_set():
+            try:
+                answer = httpx.post(
+                    f"{address}/v1/correspondence",
+                    content=sample,
+                    headers={"Content-Type": "application/json", "Connection": "close"},
+                    timeout=60,
+                )
+                outcomes.append(str(answer.status_code))
+                warm.set()
+            except httpx.ConnectError:
+                outcomes.append("closed")
+                time.sleep(0.01)
+            except httpx.TransportError as error:
+                outcomes.append(f"lost: {error!r}")
+
+    with ThreadPoolExecutor(8) as callers:
+        asking = [callers.submit(keep_asking) for _ in range(8)]
+        assert warm.wait(60)
+        stack.compose("stop", "splinecnn-cpu")
+        stopped.set()
+        for caller in asking:
+            caller.result()
+    assert "200" in outcomes
+    assert set(outcomes) <= {"200", "503", "closed"}, set(outcomes)
+    state = stack.state()
+    assert (state["ExitCode"], state["OOMKilled"]) == (0, False)
