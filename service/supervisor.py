@@ -83,6 +83,7 @@ class Supervisor:
             mark_process_dead(worker.pid)  # type: ignore[no-untyped-call]
 
     def _stop(self) -> int:
+        self._listening.close()  # or callers would queue here with nobody left to answer
         for worker in self._workers:
             worker.terminate()
         patience = time.monotonic() + 2 * self._settings.drain_seconds + 10
