@@ -143,11 +143,11 @@ def _ranked(outputs: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def scripted(served: nn.Module) -> bytes:
-    """The network as TorchScript."""
+    """The network as TorchScript, frozen: what depends on weights alone is computed here."""
     buffer = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit
-        torch.jit.save(torch.jit.script(served), buffer)
+        torch.jit.save(torch.jit.freeze(torch.jit.script(served)), buffer)
     return buffer.getvalue()
 
 
