@@ -45,6 +45,23 @@ def _back_plan(back: list[Tensor], plan: Any, num_nodes: int, num_sources: int) 
     return [made[0], made[1], *made[3:]]
 
 
+def _sum_of_products(x: Tensor, grad: Tensor) -> Tensor:
+    """x^T grad as the gradient of a weight that every node applies to itself: the same bits
+    whatever the number of threads, which torch.mm does not promise. [M_in, M_out]"""
+    node = torch.arange(x.size(0) + 1, dtype=torch.int32, device=x.device)
+    whole = node[[0, -1]]
+    plan = (
+        x.new_ones(x.size(0)),
+        node[:-1],
+        node,
+        node[:-1],
+        whole,
+        whole[:1],
+        node.new_tensor([0, 1]),
+    )
+    return _ops.conv_weight_grad(grad, x, *plan, 1)[0]
+
+
 def _conv_setup(ctx: Any, inputs: Any, output: Any) -> None:
     x, weight, root, bias, *plan, num_nodes, back = inputs
     ctx.save_for_backward(x, weight, root, *plan, *back)
@@ -66,9 +83,9 @@ def _conv_backward(ctx: Any, grad: Tensor) -> Any:
     if need_weight:
         grad_weight = _ops.conv_weight_grad(grad, x, *plan, weight.size(0))
     if need_root:
-        grad_root = x.T @ grad
+        grad_root = _sum_of_products(x, grad)
     if need_bias:
-        grad_bias = grad.sum(0)
+        grad_bias = _sum_of_products(grad.new_ones(grad.size(0), 1), grad)[0]
     if need_coef:
         grad_coef = _ops.conv_coef_grad(grad, x, weight, *plan)
     return (grad_x, grad_weight, grad_root, grad_bias, grad_coef, *([None] * 7), [None] * len(back))
@@ -90,7 +107,7 @@ def _gather_backward(ctx: Any, grad: Tensor) -> Any:
         reverse = _back_plan(back, plan, ctx.num_nodes, y.size(0))
         grad_y = _ops.gather_grad(grad, *reverse, y.size(0), y.size(1))
     if need_bias:
-        grad_bias = grad.sum(0)
+        grad_bias = _sum_of_products(grad.new_ones(grad.size(0), 1), grad)[0]
     if need_coef:
         grad_coef = _ops.gather_coef_grad(grad, y, *plan)
     return (grad_y, grad_bias, grad_coef, *([None] * 7), [None] * len(back))

@@ -22,13 +22,14 @@ def _basis_grad(grad: Tensor, pseudo: Tensor, *_: Any) -> Tensor:
 def _plan_tensors(like: Tensor) -> Any:
     """Eight tensors whose lengths depend on the data: entries, rows, groups and tiles."""
     ctx = get_ctx()
-    Q, R, G, T = (ctx.new_dynamic_size() for _ in range(4))
+    Q, R, G = (ctx.new_dynamic_size() for _ in range(3))
+    tile_ptr = ctx.new_dynamic_size(min=1)
 
     def ints(n: Any) -> Tensor:
         return like.new_empty(n, dtype=torch.int32)
 
     coef, rows, groups = like.new_empty(Q), ints(R), ints(G)
-    return coef, ints(Q), ints(Q), ints(R + 1), rows, ints(G + 1), groups, ints(T + 1)
+    return coef, ints(Q), ints(Q), ints(R + 1), rows, ints(G + 1), groups, ints(tile_ptr)
 
 
 @register_fake("splinecnn::plan")

@@ -1,11 +1,11 @@
-"""The operator in plain torch, straight from the paper: slow, obvious, the judge of every kernel."""
+"""The operator in plain torch, straight from the paper: slow, obvious, judge of every kernel."""
 
 import torch
 from torch import Tensor
 
 
 def bspline(v: Tensor, degree: int) -> Tensor:
-    """The degree+1 B-spline values at the fraction v of a knot interval. [...] -> [..., degree+1]"""
+    """The degree+1 B-spline values at the fraction v of a knot interval. [..., degree+1]"""
     if degree == 1:
         return torch.stack([1 - v, v], -1)
     if degree == 2:

@@ -87,17 +87,11 @@ def spline_plan(
 def spline_conv(
     x: Tensor, weight: Tensor, plan: Plan, root: Tensor | None = None, bias: Tensor | None = None
 ) -> Tensor:
-    """One spline convolution over a planned graph (paper, eq. 2), [num_sources, M_in] to [N, M_out].
+    """A spline convolution over a planned graph (paper, eq. 2), [num_sources, M_in] to [N, M_out].
 
     weight is [K, M_in, M_out] with K the product of the kernel sizes; root [M_in, M_out] maps a
     node's own features, bias [M_out] is added last.
     """
-    K, M_in, M_out = weight.size(0), weight.size(1), weight.size(2)
-    # Rows cost one [M_in] x [M_in, M_out] product each. Where few weights serve many rows it is
-    # cheaper to transform every source by every weight first, and to sum afterwards.
-    if plan.num_sources * K * 2 <= plan.row_node.size(0) and root is None:
-        y = x @ weight.transpose(0, 1).reshape(M_in, K * M_out)
-        return _gather(y.view(-1, K, M_out), plan, bias)
     out: Tensor = torch.ops.splinecnn.conv(
         x, weight, root, bias, plan.coef, plan.src, plan.row_ptr, plan.row_node, plan.group_ptr,
         plan.group_weight, plan.tile_ptr, plan.num_nodes, plan.back,

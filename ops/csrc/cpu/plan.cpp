@@ -225,6 +225,14 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode&
   return {coef, src, pair, row_ptr, row_node, group_ptr, group_weight, tile_ptr};
 }
 
+void check_nodes(const int64_t* node, int64_t E, int64_t bound, int64_t row) {
+  bool bad = false;
+  for (int64_t e = 0; e < E; ++e) bad |= uint64_t(node[e]) >= uint64_t(bound);
+  if (!bad) return;
+  for (int64_t e = 0; e < E; ++e)
+    if (uint64_t(node[e]) >= uint64_t(bound)) fail_edge(node[e], bound, row, e);
+}
+
 Plan plan(const Tensor& edge_index, const Tensor& pseudo, const Sizes& kernel_size,
           const Sizes& is_open, int64_t degree, int64_t num_nodes, int64_t num_sources, bool mean,
           bool keep_zeros) {
@@ -233,10 +241,8 @@ Plan plan(const Tensor& edge_index, const Tensor& pseudo, const Sizes& kernel_si
   const Tensor edges = flat(edge_index), u = flat(pseudo);
   const int64_t E = u.size(0), S = spline.S;
   const int64_t *source = data<int64_t>(edges), *target = source + E;
-  for (int64_t e = 0; e < E; ++e) {
-    if (uint64_t(source[e]) >= uint64_t(num_sources)) fail_edge(source[e], num_sources, 0, e);
-    if (uint64_t(target[e]) >= uint64_t(num_nodes)) fail_edge(target[e], num_nodes, 1, e);
-  }
+  check_nodes(source, E, num_sources, 0);
+  check_nodes(target, E, num_nodes, 1);
   return with_dtype(u, [&](auto zero) {
     using T = decltype(zero);
     const ByNode by_node(num_nodes, E, [&](int64_t e) { return target[e]; });
