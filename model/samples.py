@@ -18,16 +18,17 @@ def sample_request(
     if task == CORRESPONDENCE and reference is not None:
         vertices, faces = reference
         # five decimals are tenths of a millimetre on a body, and half the bytes
-        return {"mesh": {"vertices": vertices.round(5).tolist(), "faces": faces.tolist()}}
+        short = vertices.astype(np.float64).round(5)
+        return {"mesh": {"vertices": short.tolist(), "faces": faces.tolist()}}
     if task == GRAPH_LABEL and image is not None:
         arrays = image_graph(digit(), image).arrays
+        edges = arrays["edge_index"].T
         return {
             "graph": {
                 "num_nodes": len(arrays["features"]),
-                "edges": arrays["edge_index"].T.tolist(),
-                "undirected": False,
-                "features": arrays["features"].tolist(),
-                "positions": arrays["positions"].tolist(),
+                "edges": edges[edges[:, 0] < edges[:, 1]].tolist(),  # both ways by default
+                "features": arrays["features"].astype(np.float64).round(5).tolist(),
+                "positions": arrays["positions"].astype(np.float64).round(3).tolist(),
             }
         }
     return _ring(task, num_features or 1)
