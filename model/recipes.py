@@ -1,0 +1,121 @@
+"""How each network is trained: a few numbers each, chosen on validation data only."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One training, complete with its seed."""
+
+    name: str
+    net: str  # one of model.zoo.NETS
+    pseudo: str
+    steps: int  # of the optimiser, Adam
+    batch: int  # graphs per step
+    learning_rate: float
+    parameters: dict[str, Any] = field(default_factory=dict)  # of the network, beyond the data's
+    warmup: int = 0  # steps over which the rate rises from nothing
+    cosine: bool = False  # let the rate fall to nothing along a half cosine
+    weight_decay: float = 0.0
+    rows: int = 0  # correspondence: vertices scored per step, all others cost nothing
+    balance: bool = False  # start with every layer's outputs scaled to mean 0 and deviation 1
+    augment: bool = False  # graph labels: turn, stretch and shift the training digits
+    seed: int = 0
+    description: str = ""
+    version: str = "1"
+
+
+RECIPES = {
+    "cora": Recipe(
+        name="cora",
+        net="node",
+        pseudo="degree",
+        steps=200,
+        batch=1,
+        learning_rate=0.01,
+        weight_decay=0.02,
+        description="Research topics of papers from their words and citations (Cora).",
+    ),
+    "mnist-superpixels": Recipe(
+        name="mnist-superpixels",
+        net="superpixels",
+        pseudo="cartesian",
+        steps=12_000,
+        batch=64,
+        learning_rate=0.005,
+        warmup=200,
+        cosine=True,
+        balance=True,
+        augment=True,
+        parameters={"dropout": 0.2},
+        description="Handwritten digits seen as graphs of at most 75 superpixels.",
+    ),
+    "mnist-grid": Recipe(
+        name="mnist-grid",
+        net="grid",
+        pseudo="cartesian",
+        steps=8_000,
+        batch=64,
+        learning_rate=0.001,
+        warmup=200,
+        cosine=True,
+        balance=True,
+        augment=True,
+        description="Handwritten digits seen as grids of 28 x 28 pixels.",
+    ),
+    "bodies": Recipe(
+        name="bodies",
+        net="correspondence",
+        pseudo="cartesian",
+        steps=2_500,
+        batch=1,
+        learning_rate=0.004,
+        warmup=50,
+        cosine=True,
+        rows=1024,
+        parameters={"dropout": 0.0},
+        balance=True,
+        description="Every vertex of a human body mesh to its place on a reference body.",
+    ),
+}
+"""The shipped networks."""
+
+RECIPES["faust"] = Recipe(
+    name="faust",
+    net="correspondence",
+    pseudo="cartesian",
+    steps=8_000,
+    batch=1,
+    learning_rate=0.004,
+    warmup=50,
+    cosine=True,
+    rows=1024,
+    parameters={"dropout": 0.0},
+    balance=True,
+    description="Every vertex of a FAUST registration to its place on the first one.",
+)
+RECIPES["meshes"] = Recipe(
+    name="meshes",
+    net="correspondence",
+    pseudo="cartesian",
+    steps=5_000,
+    batch=1,
+    learning_rate=0.004,
+    warmup=50,
+    cosine=True,
+    rows=1024,
+    parameters={"dropout": 0.0},
+    balance=True,
+    description="Every vertex of a mesh to its place on a reference mesh.",
+)
+RECIPES["graph"] = Recipe(
+    name="graph",
+    net="node",
+    pseudo="degree",
+    steps=200,
+    batch=1,
+    learning_rate=0.01,
+    weight_decay=0.02,
+    description="Labels of the nodes of a graph.",
+)
