@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from fastapi import Depends, FastAPI
@@ -13,7 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
 from model.errors import SplineCNNError
@@ -59,11 +61,29 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(repository.router, dependencies=guarded)
     app.include_router(health.router)
     documentation.install(app)
-    if (VIEWER / "index.html").exists():
-        app.mount("/", StaticFiles(directory=VIEWER, html=True), name="viewer")
-    else:
-        app.add_api_route("/", _no_viewer, include_in_schema=False, response_model=None)
+    _add_viewer(app)
     return app
+
+
+def _add_viewer(app: FastAPI) -> None:
+    """The built page, file by file: one mount at the root would hide the 405 of other routes."""
+    if not (VIEWER / "index.html").exists():
+        app.router.routes.append(Route("/", _no_viewer))
+        return
+    for item in sorted(VIEWER.iterdir()):
+        if item.is_dir():
+            app.mount(f"/{item.name}", StaticFiles(directory=item))
+        else:
+            path = "/" if item.name == "index.html" else f"/{item.name}"
+            app.router.routes.append(Route(path, partial(_viewer_file, item)))
+
+
+async def _viewer_file(file: Path, request: Request) -> Response:
+    return FileResponse(file, headers={"Cache-Control": "no-cache"})
+
+
+async def _no_viewer(request: Request) -> Response:
+    return HTMLResponse(_NO_VIEWER)
 
 
 def _middleware(settings: Settings, state: State) -> list[Middleware]:
@@ -87,7 +107,3 @@ async def _check_caller(request: Request) -> None:
 async def _answer_error(request: Request, error: Exception) -> Response:
     oip = request.url.path.startswith("/v2")
     return respond(explain(error), request.scope["request_id"], oip=oip)
-
-
-async def _no_viewer() -> Response:
-    return HTMLResponse(_NO_VIEWER)

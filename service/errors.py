@@ -150,8 +150,10 @@ def explain(error: Exception) -> Problem:
 
 def respond(problem: Problem, request_id: str, *, oip: bool = False) -> Response:
     """The response for a problem, in the shape of the route's family."""
+    status = problem.status
     if oip:
-        body: dict[str, object] = {"error": problem.detail}
+        status = 400 if status == 422 else status  # that protocol knows no 422
+        body: dict[str, object] = {"error": _with_path(problem)}
         media_type = "application/json"
     else:
         body = {
@@ -164,8 +166,12 @@ def respond(problem: Problem, request_id: str, *, oip: bool = False) -> Response
         if problem.errors:
             body["errors"] = [{"path": e.path, "message": e.message} for e in problem.errors]
         media_type = "application/problem+json"
-    content = orjson.dumps(body, option=orjson.OPT_NON_STR_KEYS)
-    return Response(content, problem.status, problem.headers, media_type)
+    return Response(orjson.dumps(body), status, problem.headers, media_type)
+
+
+def _with_path(problem: Problem) -> str:
+    path = problem.errors[0].path if problem.errors else ""
+    return problem.detail if path in problem.detail else f"{path}: {problem.detail}"
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:

@@ -11,13 +11,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
-
 from model.bundle import open_bundle
 from model.errors import BundleError
 from model.graph import CORRESPONDENCE
+from model.request import request_graph
 from service.errors import Invalid, NotFound, NotReady
-from service.inputs import read_question
 from service.metrics import Metrics
 from service.models import Model
 from service.runner import prepare_thread
@@ -187,17 +185,13 @@ class Repository:
 
     def _warm(self, model: Model) -> None:
         """Answer the bundle's own sample on every device, alone and in company."""
-        body = orjson.dumps(model.bundle.sample)
-        question = read_question(
-            model.task, body, "application/json", {}, self._settings, lambda task, name: model
-        )
-        graph = question.graph
+        graph = request_graph(model.task, model.bundle.sample, model.manifest.num_features)
         sizes = _WARM_SIZES if graph.num_nodes <= self._settings.small_nodes else (1,)
         for device in self._settings.devices:
             prepare_thread(self._settings.run_threads, device)
             for size in sizes if self._settings.batching else (1, 1):
                 if size * graph.num_nodes <= max(self._settings.small_nodes, graph.num_nodes):
-                    model.run([graph] * size, question.top_k, device)
+                    model.run([graph] * size, 1, device)
 
     def _swap_in(self, model: Model, signature: Signature) -> None:
         older = self._models.get(model.name, {})

@@ -21,13 +21,12 @@ router = APIRouter(tags=["models"])
 
 @router.get("/v1/models", summary="Every served model", response_model=None)
 async def list_models(request: Request) -> Response:
-    models = [model.describe() for model in state_of(request).repository.models()]
-    return _json({"models": models})
+    return _json({"models": [_describe(request, m) for m in state_of(request).repository.models()]})
 
 
 @router.get("/v1/models/{name}", summary="One model", response_model=None)
 async def show_model(request: Request, name: str) -> Response:
-    return _json(_find(request, name).describe())
+    return _json(_describe(request, _find(request, name)))
 
 
 @router.get("/v1/models/{name}/sample", summary="A request that works", response_model=None)
@@ -59,6 +58,12 @@ async def show_reference(request: Request, name: str) -> Response:
 def _find(request: Request, name: str) -> Model:
     base, _, version = name.partition("@")
     return state_of(request).repository.get(base, version or None)
+
+
+def _describe(request: Request, model: Model) -> dict[str, Any]:
+    """A model's facts, and whether its task takes it when a request names none."""
+    chosen = state_of(request).repository.resolve(model.task, None)
+    return {**model.describe(), "default": chosen is model}
 
 
 def _json(value: Any, headers: dict[str, str] | None = None) -> Response:

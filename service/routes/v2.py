@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from service import __version__, oip, tensors
 from service.body import read_body
-from service.errors import BadRequest, NotFound, Refusal
+from service.errors import BadRequest, NotFound
 from service.inputs import Question
 from service.models import Model
 from service.routes.predict import in_flight, leaving
@@ -108,12 +108,7 @@ async def infer(request: Request, name: str, version: str | None = None) -> Resp
     state = state_of(request)
     state.engine.admit()
     with in_flight(state.engine):
-        try:
-            return await _infer(request, state, name, version)
-        except Refusal as refusal:
-            if refusal.status == 422:  # this protocol knows 400 only
-                raise BadRequest(_with_path(refusal)) from None
-            raise
+        return await _infer(request, state, name, version)
 
 
 async def _infer(request: Request, state: State, name: str, version: str | None) -> Response:
@@ -178,11 +173,6 @@ def _sooner(deadline: float, parameters: dict[str, Any]) -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, int) or timeout < 0:
         raise BadRequest("parameters.timeout must be a whole number of microseconds")
     return min(deadline, time.monotonic() + timeout / 1e6) if timeout else deadline
-
-
-def _with_path(refusal: Refusal) -> str:
-    path = refusal.errors[0].path if refusal.errors else ""
-    return f"{path}: {refusal.detail}" if path else refusal.detail
 
 
 def _platform(state: State) -> str:
