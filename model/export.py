@@ -53,8 +53,7 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
         files["reference.ply"] = _ply(*reference)
     num_classes, num_features = _sizes(entry, net)
     _check_facts(entry, num_classes, reference)
-    given = zoo / "sample.json"
-    sample = json.loads(given.read_bytes()) if given.exists() else None
+    sample = _sample(zoo / "sample.json")
     if sample is None:
         sample = sample_request(entry.task, entry.image, num_features, reference)
     try:
@@ -69,8 +68,12 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
     expected = run(served, inputs)
     compare(expected, run(_load(files["model.ts"]), inputs), "TorchScript")
     if with_onnx:
-        from model.onnx_export import export_onnx, run_onnx
-
+        try:
+            from model.onnx_export import export_onnx, run_onnx
+        except ModuleNotFoundError as error:
+            raise BundleError(
+                f"exporting needs {error.name}: pip install 'splinecnn-service[onnx]'"
+            ) from None
         files["model.onnx"] = export_onnx(net)
         compare(expected, run_onnx(files["model.onnx"], inputs), "ONNX Runtime")
     manifest = Manifest(
@@ -156,6 +159,13 @@ def _load(model: bytes) -> nn.Module:
         warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit
         module: nn.Module = torch.jit.load(io.BytesIO(model))  # type: ignore[no-untyped-call]
     return module
+
+
+def _sample(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes()) if path.exists() else None
+    except ValueError as error:
+        raise BundleError(f"{path} is not JSON: {error}") from None
 
 
 def _sizes(entry: ZooEntry, net: Any) -> tuple[int, int | None]:

@@ -130,6 +130,15 @@ def test_another_class_counts_only_where_it_is_clearly_ahead():
         compare([sure], [sure * np.nan], "X")
 
 
+def test_without_onnx_the_export_says_what_to_install(tmp_path, monkeypatch):
+    zoo = make_toy_zoo(tmp_path / "zoo", "toy-nodes")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "model.onnx_export")
+    monkeypatch.delitem(sys.modules, "model.onnx_graph")
+    with pytest.raises(BundleError, match=r"pip install 'splinecnn-service\[onnx\]'"):
+        export_bundle(zoo / "toy-nodes", tmp_path / "bundles")
+
+
 def test_answers_that_vary_are_refused(monkeypatch):
     import onnxruntime
 
@@ -183,6 +192,9 @@ def test_a_given_sample_is_used_and_checked(tmp_path):
     request["graph"]["features"] = [[1]]
     (directory / "sample.json").write_text(json.dumps(request))
     with pytest.raises(BundleError, match="the sample is not a valid request: graph.features"):
+        export_bundle(directory, tmp_path / "bundles", with_onnx=False)
+    (directory / "sample.json").write_text("{")
+    with pytest.raises(BundleError, match="sample.json is not JSON"):
         export_bundle(directory, tmp_path / "bundles", with_onnx=False)
 
 

@@ -109,6 +109,11 @@ def test_clustering_refuses_indices_that_do_not_exist(edges, ptr, message):
         cluster(torch.tensor(edges), torch.tensor(ptr))
 
 
+def test_the_operator_tells_torch_its_shapes():
+    edges, ptr = random_batch(0)
+    torch.library.opcheck(torch.ops.splinecnn.pool.default, (edges, ptr, 2, 8, 0))
+
+
 def test_max_pool_takes_the_largest_and_mean_pool_counts_each_node_once():
     x = torch.tensor([[1.0, -5], [3, -6], [9, -7]])
     members = torch.tensor([[0, 1, 0, 1], [2, 2, 2, 2]])
