@@ -37,16 +37,16 @@ export function positionColours(vertices: Float32Array): Uint8Array {
     high[i % 3] = Math.max(high[i % 3]!, value);
   });
   const extents = high.map((value, axis) => value - low[axis]!);
-  // Hue runs along the longest axis and bends towards the sides, so that left and right differ and
-  // no place is grey; the shortest axis goes dark to light.
+  // The longest axis runs blue to yellow, the next green to rose; the middle is pale, not grey.
   const [long, wide, deep] = [0, 1, 2].sort((p, q) => extents[q]! - extents[p]!) as [number, number, number];
   const place = (i: number, axis: number): number =>
     2 * ((vertices[i + axis]! - low[axis]!) / (extents[axis]! || 1)) - 1;
   const colours = new Uint8Array((vertices.length / 3) * 4);
   for (let i = 0; i < vertices.length / 3; i++) {
     const [u, v, w] = [place(3 * i, long), place(3 * i, wide), place(3 * i, deep)];
-    const spread = Math.sign(v) * Math.abs(v) ** 0.7; // more change near the middle, where most vertices are
-    colours.set(oklch(0.71 + 0.06 * spread + 0.03 * w, 0.14, 160 - 105 * u + 62 * spread), 4 * i);
+    const reach = Math.min(1, Math.hypot(u, v)) ** 0.6; // colours soon: most vertices lie near the middle
+    const hue = (Math.atan2(u, v) * 180) / Math.PI;
+    colours.set(oklch(0.83 - 0.13 * reach + 0.03 * w + 0.08 * Math.max(0, u), 0.17 * reach, hue), 4 * i);
     colours[4 * i + 3] = 255;
   }
   return colours;

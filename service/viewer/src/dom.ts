@@ -26,6 +26,12 @@ export function whole(value: number): string {
   return value.toLocaleString("en-GB");
 }
 
+/** "1 face", "80 faces" */
+export function count(value: number, noun: string): string {
+  const plural = noun.endsWith("ex") ? `${noun.slice(0, -2)}ices` : `${noun}s`;
+  return `${whole(value)} ${value === 1 ? noun : plural}`;
+}
+
 export function percent(value: number): string {
   return `${(100 * value).toFixed(value > 0.9995 || value < 0.0005 ? 0 : 1)} %`;
 }

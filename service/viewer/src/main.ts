@@ -34,8 +34,13 @@ async function main(): Promise<void> {
     strip.fail(error);
     return;
   }
+  await painted(); // WebGL takes a while to start; the page should be seen first
   startTabs((name) => wake(name, models));
   document.documentElement.dataset["ready"] = "true";
+}
+
+function painted(): Promise<void> {
+  return new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
 }
 
 function wake(name: string, models: Model[]): void {

@@ -16,6 +16,8 @@ const PARTS: [keyof Timings, string][] = [
   ["encode", "writing the answer"],
 ];
 
+const MOST_FIELDS = 20;
+
 export class Strip {
   private readonly state = make("span", { class: "strip-state", role: "status" });
   private readonly bar = make("progress", { max: 1, "aria-label": "Progress", hidden: true });
@@ -90,12 +92,12 @@ export class Strip {
       this.show("Not sent", error instanceof Error ? error.message : String(error), "error");
       return;
     }
-    this.show(error.status ? `${error.status} · ${error.title}` : error.title, error.detail, "error");
-    const fields = error.errors.filter(({ path, message }) => path || message !== error.detail);
+    // A lone bad field is usually the whole detail: it is not said twice.
+    const fields = error.errors.slice(0, MOST_FIELDS);
+    const said = fields.length === 1 && error.detail.endsWith(fields[0]!.message);
+    this.show(error.status ? `${error.status} · ${error.title}` : error.title, said ? "" : error.detail, "error");
     if (fields.length > 0) {
-      const rows = fields.slice(0, 20).map(({ path, message }) =>
-        make("li", {}, make("code", {}, path || "body"), ` ${message}`),
-      );
+      const rows = fields.map(({ path, message }) => make("li", {}, make("code", {}, path || "body"), ` ${message}`));
       this.problem.append(make("ul", {}, ...rows));
     }
     if (error.retryAfter) this.problem.append(make("p", {}, `Try again in ${error.retryAfter} s.`));
@@ -110,7 +112,8 @@ export class Strip {
   private show(title: string, detail: string, kind: "error" | "note"): void {
     this.problem.hidden = false;
     this.problem.dataset["kind"] = kind;
-    this.problem.replaceChildren(make("strong", {}, title), make("p", {}, detail));
+    this.problem.replaceChildren(make("strong", {}, title));
+    if (detail) this.problem.append(make("p", {}, detail));
   }
 
   private keyForm(): HTMLElement {

@@ -1,7 +1,7 @@
 // The digit tab: draw, and watch the picture become a graph and the graph a class.
 
 import { post, type Answer, type Model } from "../call";
-import { byId, make, percent } from "../dom";
+import { byId, count, make, percent } from "../dom";
 import { curlKey, origin, quote, Strip } from "../strip";
 import { onTheme } from "../theme";
 import { Pad } from "./pad";
@@ -10,7 +10,7 @@ import { asPicture, digitStrokes } from "./strokes";
 
 interface GraphLabel extends Answer {
   label: number;
-  name: string;
+  name?: string;
   probabilities: number[];
   graph?: ImageGraph;
 }
@@ -93,7 +93,7 @@ export class DigitTab {
     this.graph = answer?.graph ?? null;
     plotGraph(this.plot, this.graph);
     byId("digit-size").textContent = this.graph
-      ? `${this.graph.num_nodes} nodes · ${this.graph.edges.length} edges`
+      ? `${count(this.graph.num_nodes, "node")} · ${count(this.graph.edges.length, "edge")}`
       : "";
     this.bars(answer);
   }
@@ -101,16 +101,18 @@ export class DigitTab {
   private bars(answer: GraphLabel | null): void {
     const model = this.models.find(({ name }) => name === this.picker.value);
     const list = byId("digit-bars");
-    const count = answer?.probabilities.length ?? model?.labels?.length ?? 10;
-    if (list.children.length !== count) list.replaceChildren(...Array.from({ length: count }, (_, i) => bar(model, i)));
-    for (let i = 0; i < count; i++) {
+    const classes = answer?.probabilities.length ?? model?.labels?.length ?? 10;
+    if (list.children.length !== classes) {
+      list.replaceChildren(...Array.from({ length: classes }, (_, i) => bar(model, i)));
+    }
+    for (let i = 0; i < classes; i++) {
       const row = list.children[i] as HTMLElement;
       const probability = answer?.probabilities[i] ?? 0;
       row.classList.toggle("best", answer?.label === i);
       row.querySelector<HTMLElement>(".bar-fill")!.style.transform = `scaleX(${probability})`;
       row.querySelector(".number")!.textContent = answer ? percent(probability) : "";
     }
-    byId("digit-answer").textContent = answer?.name ?? "–";
+    byId("digit-answer").textContent = answer ? (answer.name ?? String(answer.label)) : "–";
     byId("digit-sure").textContent = answer ? `${percent(answer.probabilities[answer.label]!)} sure` : "";
   }
 }

@@ -180,7 +180,7 @@ export class Plot {
     }
     context.strokeStyle = token("line-strong");
     context.globalAlpha = edges.length > 4000 ? 0.55 : 0.9;
-    context.lineWidth = 0.7;
+    context.lineWidth = edges.length > 4000 ? 0.7 : 1.2;
     context.stroke();
     context.globalAlpha = 1;
   }

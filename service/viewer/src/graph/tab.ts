@@ -2,7 +2,7 @@
 
 import { get, post, type Answer, type Model } from "../call";
 import { classColour, css } from "../colour";
-import { byId, make, percent, reducedMotion, whole } from "../dom";
+import { byId, count, make, percent, reducedMotion, whole } from "../dom";
 import { curlKey, origin, Strip } from "../strip";
 import { onTheme } from "../theme";
 import type { LayoutJob, LayoutReport } from "./layout-worker";
@@ -127,7 +127,7 @@ export class GraphTab {
     this.describe(null);
     byId("graph-legend").replaceChildren();
     byId("graph-size").textContent = graph
-      ? `${whole(graph.numNodes)} nodes · ${whole(graph.edges.length / 2)} edges`
+      ? `${count(graph.numNodes, "node")} · ${count(graph.edges.length / 2, "edge")}`
       : "";
     if (!graph) return;
     if (graph.positions) {
@@ -212,5 +212,5 @@ function curl(model: string, name: string | null): string {
   const url = `${origin()}/v1/node-labels`;
   const send = `-H 'Content-Type: application/json' --data-binary`;
   if (name) return `curl -s ${url}${curlKey()} \\\n  ${send} @${name}`;
-  return `curl -s${curlKey()} ${origin()}/v1/models/${model}/sample |\n  curl -s${curlKey()} ${url} ${send} @-`;
+  return `curl -s${curlKey()} ${origin()}/v1/models/${model}/sample |\n  curl -s${curlKey()} ${url} \\\n    ${send} @-`;
 }

@@ -1,6 +1,9 @@
 // Asking the mesh worker, as promises.
 
-import type { Job, Opened, Reference, Reply } from "./worker";
+import type { Mesh } from "./parse";
+import type { Regions } from "./regions";
+import type { Shape } from "./shape";
+import type { Job, Opened, Reply } from "./worker";
 
 const worker = new Worker("mesh-worker.js", { type: "module" });
 const waiting = new Map<number, { resolve: (done: never) => void; reject: (error: Error) => void }>();
@@ -13,18 +16,22 @@ worker.addEventListener("message", ({ data }: MessageEvent<Reply>) => {
   else caller?.resolve(data.done as never);
 });
 
-function ask<T>(job: Job): Promise<T> {
+function ask<T>(job: Job, moved: Transferable[] = []): Promise<T> {
   const id = ++lastId;
   return new Promise<T>((resolve, reject) => {
     waiting.set(id, { resolve, reject });
-    worker.postMessage({ ...job, id }, [job.buffer]);
+    worker.postMessage({ ...job, id }, moved);
   });
 }
 
 export function openMesh(name: string, buffer: ArrayBuffer): Promise<Opened> {
-  return ask<Opened>({ kind: "open", name, buffer });
+  return ask<Opened>({ kind: "open", name, buffer }, [buffer]);
 }
 
-export function openReference(name: string, buffer: ArrayBuffer): Promise<Reference> {
-  return ask<Reference>({ kind: "reference", name, buffer });
+export function openReference(buffer: ArrayBuffer): Promise<Shape> {
+  return ask<Shape>({ kind: "reference", name: "reference.ply", buffer }, [buffer]);
+}
+
+export function findRegions({ vertices, faces }: Mesh): Promise<Regions> {
+  return ask<Regions>({ kind: "regions", mesh: { vertices, faces } });
 }

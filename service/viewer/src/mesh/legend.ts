@@ -9,12 +9,13 @@ const BINS = 40;
 
 export interface LegendNeeds {
   show: Show;
-  regions: Regions;
+  regions: Regions | null; // null while they are being found
   answer: Correspondence | null;
   choose: (referenceVertex: number) => void;
 }
 
 export function legend({ show, regions, answer, choose }: LegendNeeds): Node[] {
+  if (!regions && (show === "segments" || show === "landmarks")) return [note("Measuring the reference …")];
   switch (show) {
     case "correspondence":
       return [note("Each place on the reference has its own colour. The posted mesh wears the colour of its partner.")];
@@ -22,11 +23,11 @@ export function legend({ show, regions, answer, choose }: LegendNeeds): Node[] {
       return answer ? histogram(answer.confidence) : [note("Confidence comes with the answer.")];
     case "segments":
       return [
-        swatches(regions.numSegments),
-        note(`${regions.numSegments} cells of the reference, equally far apart along its surface, carried over.`),
+        swatches(regions!.numSegments),
+        note(`${regions!.numSegments} cells of the reference, equally far apart along its surface, carried over.`),
       ];
     case "landmarks":
-      return [landmarkList(regions, choose)];
+      return [landmarkList(regions!, choose)];
     case "texture":
       return [note("A checker drawn on the reference, carried over. Straight rows stay straight where the map is smooth.")];
   }

@@ -2,13 +2,15 @@
 
 import { classColour, confidenceColour, positionColours } from "../colour";
 import type { Way } from "./correspond";
-import type { Reference } from "./worker";
+import type { Regions } from "./regions";
+import type { Shape } from "./shape";
 
 export type Show = "correspondence" | "confidence" | "segments" | "landmarks" | "texture";
 
 export interface Correspondence {
   correspondence: number[];
   confidence: number[];
+  candidates?: { index: number[][]; confidence: number[][] };
 }
 
 const CELLS = 26; // of the checker, along the longest side of the reference
@@ -18,11 +20,11 @@ const PALE = 186;
 export class Paint {
   readonly places: Float32Array;
   private readonly colours: Uint8Array;
-  private readonly cells: Uint8Array;
+  private cells: Uint8Array;
 
-  constructor({ shape, regions }: Reference) {
+  constructor(shape: Shape) {
     this.colours = positionColours(shape.vertices);
-    this.cells = paint(regions.segments, (cell) => classColour(cell, regions.numSegments));
+    this.cells = new Uint8Array(this.colours.length).fill(PALE);
     let span = 0;
     for (let axis = 0; axis < 3; axis++) {
       let [low, high] = [Infinity, -Infinity];
@@ -33,6 +35,10 @@ export class Paint {
       span = Math.max(span, high - low);
     }
     this.places = shape.vertices.map((value) => (CELLS * value) / (span || 1));
+  }
+
+  setRegions({ segments, numSegments }: Regions): void {
+    this.cells = paint(segments, (cell) => classColour(cell, numSegments));
   }
 
   reference(show: Show, way: Way | null, answer: Correspondence | null): Uint8Array {

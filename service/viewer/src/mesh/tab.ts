@@ -3,19 +3,19 @@
 import { Quaternion, Vector3 } from "three";
 import { get, isAbort, post, type Answer, type Model, type Received } from "../call";
 import { classColour, css } from "../colour";
-import { byId, whole } from "../dom";
+import { byId, count } from "../dom";
 import { curlKey, origin, quote, Strip } from "../strip";
 import { onTheme } from "../theme";
 import { align, wayBack, type Way } from "./correspond";
 import { describe } from "./describe";
-import { openMesh, openReference } from "./jobs";
+import { findRegions, openMesh, openReference } from "./jobs";
 import { legend } from "./legend";
 import type { Mark } from "./overlay";
 import { Paint, type Correspondence, type Show } from "./paint";
-import { EXTENSIONS } from "./parse";
+import type { Regions } from "./regions";
 import { neighbours, type Neighbours, type Shape } from "./shape";
 import { Stage, type ViewName } from "./stage";
-import type { Opened, Reference } from "./worker";
+import type { Opened } from "./worker";
 
 type SlotName = "a" | "b";
 
@@ -27,8 +27,10 @@ interface Slot {
   way: Way | null;
 }
 
-interface Loaded extends Reference {
+interface Loaded {
   model: Model;
+  shape: Shape;
+  regions: Regions | null; // found after the first answer is on its way
   paint: Paint;
   neighbours: Neighbours;
 }
@@ -41,6 +43,7 @@ const TYPES: Record<string, string> = {
   glb: "model/gltf-binary",
   json: "application/json",
 };
+const CANDIDATES = 3; // partners asked for per vertex
 const AGREES = 0.6; // below this a best rotation says nothing about how the shape stands
 
 export class MeshTab {
@@ -66,8 +69,14 @@ export class MeshTab {
 
   /** The first answer without a question: the model's own sample. */
   async start(): Promise<void> {
-    await this.loadModel();
-    if (this.loaded && !this.slots.a) await this.openSample();
+    const sample = this.fetchSample();
+    sample.catch(() => {}); // told below, unless the reference fails first
+    if (!(await this.loadModel()) || this.slots.a) return;
+    try {
+      await this.open("a", "sample.json", await sample, true);
+    } catch (error) {
+      this.strip.fail(error);
+    }
   }
 
   redraw(): void {
@@ -96,8 +105,8 @@ export class MeshTab {
     const number = byId<HTMLInputElement>("mesh-vertex");
     number.addEventListener("input", () => {
       const vertex = number.valueAsNumber;
-      const count = this.slots.a?.answer?.correspondence.length ?? 0;
-      this.pin("a", vertex >= 0 && vertex < count ? Math.floor(vertex) : null);
+      const last = (this.slots.a?.answer?.correspondence.length ?? 0) - 1;
+      this.pin("a", vertex >= 0 && vertex <= last ? Math.floor(vertex) : null);
     });
     this.listenToDrops(byId("panel-mesh"));
     const glow = (): void =>
@@ -123,44 +132,55 @@ export class MeshTab {
     });
   }
 
-  private async loadModel(): Promise<void> {
-    const model = this.models.find(({ name }) => name === this.picker.value);
-    if (!model) return;
+  private chosenPath(end: string): string {
+    return `v1/models/${encodeURIComponent(this.picker.value)}/${end}`;
+  }
+
+  private async loadModel(): Promise<boolean> {
+    const model = this.models.find(({ name }) => name === this.picker.value)!;
     this.loaded = null;
     byId("mesh-model-note").textContent = model.description ?? "";
     try {
-      const path = `v1/models/${encodeURIComponent(model.name)}/reference`;
-      const response = await get(path, "model/ply");
-      const json = (response.headers.get("Content-Type") ?? "").includes("json");
-      const reference = await openReference(json ? "r.json" : "r.ply", await response.arrayBuffer());
-      const paint = new Paint(reference);
-      this.loaded = { ...reference, model, paint, neighbours: neighbours(reference.shape) };
+      const response = await get(this.chosenPath("reference"), "model/ply");
+      const shape = await openReference(await response.arrayBuffer());
+      const paint = new Paint(shape);
+      this.loaded = { model, shape, paint, neighbours: neighbours(shape), regions: null };
     } catch (error) {
       this.strip.fail(error);
-      return;
+      return false;
     }
-    this.stage.views.reference.setShape(this.loaded.shape);
-    this.stage.views.reference.setTurn(stance(this.loaded.shape));
-    this.stage.views.reference.setPlaces(this.loaded.paint.places);
+    const view = this.stage.views.reference;
+    view.setShape(this.loaded.shape);
+    view.setTurn(stance(this.loaded.shape));
+    view.setPlaces(this.loaded.paint.places);
     this.caption("reference", `Reference of ${model.name}`, this.loaded.shape);
     this.colour();
+    return true;
   }
 
   private async changeModel(): Promise<void> {
     this.pin("a", null);
-    await this.loadModel();
+    if (!(await this.loadModel())) return;
     for (const name of ["a", "b"] as const) if (this.slots[name]) await this.run(name);
   }
 
+  private async fetchSample(): Promise<ArrayBuffer> {
+    return await (await get(this.chosenPath("sample"), "application/json")).arrayBuffer();
+  }
+
   private async openSample(): Promise<void> {
-    if (!this.loaded) return;
-    const path = `v1/models/${encodeURIComponent(this.loaded.model.name)}/sample`;
     try {
-      const buffer = await (await get(path, "application/json")).arrayBuffer();
-      await this.open("a", "sample.json", buffer, true);
+      await this.open("a", "sample.json", await this.fetchSample(), true);
     } catch (error) {
       this.strip.fail(error);
     }
+  }
+
+  private async measure(loaded: Loaded): Promise<void> {
+    if (loaded.regions) return;
+    loaded.regions = await findRegions(loaded.shape);
+    loaded.paint.setRegions(loaded.regions);
+    if (this.show === "segments" || this.show === "landmarks") this.colour();
   }
 
   private async openFile(slot: SlotName, file: File): Promise<void> {
@@ -192,10 +212,12 @@ export class MeshTab {
     if (!slot || !this.loaded) return;
     this.calls[name]?.abort();
     const call = (this.calls[name] = new AbortController());
-    const head = `{"model":${JSON.stringify(this.loaded.model.name)},"mesh":`;
+    const candidates = Math.min(CANDIDATES, this.loaded.shape.vertices.length / 3);
+    const head = `{"model":${JSON.stringify(this.loaded.model.name)},"top_k":${candidates},"mesh":`;
     this.strip.setCurl(this.curl(slot));
     this.strip.progress("sending", 0);
     slot.answer = slot.way = null;
+    void this.measure(this.loaded);
     try {
       const received = await post<Answer & Correspondence>({
         path: "v1/correspondence",
@@ -264,7 +286,7 @@ export class MeshTab {
   }
 
   private landmarks(): Mark[] {
-    const { landmarks } = this.loaded!.regions;
+    const landmarks = this.loaded?.regions?.landmarks ?? [];
     return landmarks.flatMap(({ name, vertex }, i) => {
       const colour = css(classColour(i, landmarks.length));
       const named = name.startsWith("Point") ? {} : { name };
@@ -319,14 +341,15 @@ export class MeshTab {
   private caption(view: ViewName, title: string, mesh: { vertices: Float32Array; faces: Uint32Array }): void {
     byId(`title-${view}`).textContent = title;
     byId(`size-${view}`).textContent =
-      `${whole(mesh.vertices.length / 3)} vertices · ${whole(mesh.faces.length / 3)} faces`;
+      `${count(mesh.vertices.length / 3, "vertex")} · ${count(mesh.faces.length / 3, "face")}`;
   }
 
   private curl({ name, sample }: Slot): string {
     const model = this.loaded!.model.name;
     const key = curlKey();
     if (sample) {
-      return `curl -s${key} ${origin()}/v1/models/${model}/sample |\n  curl -s${key} ${origin()}/v1/correspondence -H 'Content-Type: application/json' --data-binary @-`;
+      const send = `-H 'Content-Type: application/json' --data-binary @-`;
+      return `curl -s${key} ${origin()}/v1/models/${model}/sample |\n  curl -s${key} ${origin()}/v1/correspondence \\\n    ${send}`;
     }
     const type = TYPES[name.toLowerCase().split(".").pop() ?? ""] ?? "application/json";
     const url = quote(`${origin()}/v1/correspondence?model=${encodeURIComponent(model)}`);
@@ -352,5 +375,3 @@ function stance({ vertices }: Shape): Quaternion {
   }
   return turn;
 }
-
-export const ACCEPT = EXTENSIONS.map((extension) => `.${extension}`).join(",");

@@ -6,7 +6,8 @@ import { prepareShape, type Shape } from "./shape";
 
 export type Job =
   | { kind: "open"; name: string; buffer: ArrayBuffer } // a posted mesh
-  | { kind: "reference"; name: string; buffer: ArrayBuffer };
+  | { kind: "reference"; name: string; buffer: ArrayBuffer }
+  | { kind: "regions"; mesh: Mesh };
 
 export interface Opened {
   mesh: Mesh;
@@ -14,12 +15,8 @@ export interface Opened {
   json: Blob; // the mesh as the service wants it
 }
 
-export interface Reference {
-  shape: Shape;
-  regions: Regions;
-}
-
-export type Reply = { id: number; done: Opened | Reference } | { id: number; error: string };
+export type Done = Opened | Shape | Regions;
+export type Reply = { id: number; done: Done } | { id: number; error: string };
 
 addEventListener("message", ({ data }: MessageEvent<Job & { id: number }>) => {
   try {
@@ -29,12 +26,13 @@ addEventListener("message", ({ data }: MessageEvent<Job & { id: number }>) => {
   }
 });
 
-function work(job: Job): Opened | Reference {
+function work(job: Job): Done {
+  if (job.kind === "regions") return findRegions(job.mesh);
   const mesh = parseMesh(job.name, job.buffer);
   const shape = prepareShape(mesh);
   if (job.kind === "open") return { mesh, shape, json: writeJson(mesh) };
   if (!shape) throw new Error("The reference mesh cannot be drawn.");
-  return { shape, regions: findRegions(shape) };
+  return shape;
 }
 
 function explain(error: unknown): string {

@@ -1,0 +1,210 @@
+"""The mesh tab: files of every kind, partners, ways of showing, two meshes, errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import trimesh
+from PIL import Image
+
+FORMATS = ["ply", "obj", "stl", "off", "glb"]
+
+
+def _sphere(shuffled: bool = False) -> Any:
+    sphere = trimesh.creation.icosphere(2)  # 162 vertices, 320 faces
+    if not shuffled:
+        return sphere
+    order = np.random.default_rng(3).permutation(len(sphere.vertices))
+    place = np.argsort(order)
+    return trimesh.Trimesh(sphere.vertices[order] * [1, 1, 1.7], place[sphere.faces], process=False)
+
+
+def _upload(visit: Any, path: Path, slot: str = "a") -> None:
+    visit.page.set_input_files(f"#mesh-file-{slot}", path)
+    visit.page.wait_for_function(
+        "([id, name]) => document.getElementById(id).textContent === name",
+        arg=[f"title-{slot}", path.name],
+    )
+    visit.wait_for("mesh")
+
+
+def _colours(picture: bytes, box: dict[str, float]) -> int:
+    corners = (box["x"], box["y"], box["x"] + box["width"], box["y"] + box["height"])
+    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB").crop(corners))
+    return len(np.unique(pixels.reshape(-1, 3), axis=0))
+
+
+def test_sample_is_answered_and_drawn_beside_its_reference(visit: Callable[..., Any]) -> None:
+    seen = visit(reduced_motion="no-preference", viewport={"width": 1280, "height": 800})
+    seen.wait_for("mesh")
+    assert "42 vertices · 80 faces" in seen.page.inner_text("#size-a")
+    assert "toy-body" in seen.page.inner_text("#title-reference")
+    assert re.search(r"run\s+[\d.]+ ms", seen.page.inner_text("#mesh-strip .times"))
+    seen.page.wait_for_timeout(1200)  # the turn into place
+    picture = seen.shoot("mesh")
+    for frame in ("#frame-a", "#frame-reference"):
+        assert _colours(picture, seen.page.locator(frame).bounding_box()) > 500, frame
+
+
+def test_file_of_every_kind_keeps_its_vertices_and_faces(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    seen = visit()
+    seen.wait_for("mesh")
+    for kind in FORMATS:
+        path = tmp_path / f"ball.{kind}"
+        _sphere().export(path)
+        _upload(seen, path)
+        assert seen.page.inner_text("#size-a") == "162 vertices · 320 faces", kind
+        assert f"@'ball.{kind}'" in seen.page.text_content("#mesh-strip code")
+
+
+def test_text_ply_with_polygons_is_read(visit: Callable[..., Any], tmp_path: Path) -> None:
+    header = "ply\nformat ascii 1.0\nelement vertex 5\nproperty double x\nproperty double y\n"
+    header += "property double z\nproperty uchar red\nelement face 5\n"
+    header += "property list uchar int vertex_indices\nend_header\n"
+    corners = "0 0 0 9\n1 0 0 9\n1 1 0 9\n0 1 0 9\n0.5 0.5 1 9\n"
+    (tmp_path / "tent.ply").write_text(
+        header + corners + "4 0 3 2 1\n3 0 1 4\n3 1 2 4\n3 2 3 4\n3 3 0 4\n"
+    )
+    seen = visit()
+    seen.wait_for("mesh")
+    _upload(seen, tmp_path / "tent.ply")
+    assert seen.page.inner_text("#size-a") == "5 vertices · 6 faces"
+
+
+def test_vertex_number_shows_the_partner_the_service_gave(
+    visit: Callable[..., Any], site: str, tmp_path: Path
+) -> None:
+    mesh = _sphere(shuffled=True)
+    mesh.export(tmp_path / "shuffled.obj")
+    body = {"mesh": {"vertices": mesh.vertices.tolist(), "faces": mesh.faces.tolist()}}
+    request = urllib.request.Request(
+        f"{site}v1/correspondence",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as response:
+        partners = json.load(response)["correspondence"]
+    seen = visit()
+    seen.wait_for("mesh")
+    _upload(seen, tmp_path / "shuffled.obj")
+    for vertex in (0, 7, 161):
+        seen.page.fill("#mesh-vertex", str(vertex))
+        words = seen.page.inner_text("#mesh-partner").split()
+        assert words[words.index("Posted") + 1] == f"#{vertex}"
+        assert words[words.index("Reference") + 1] == f"#{partners[vertex]}"
+
+
+def test_hover_marks_both_partners_and_says_how_sure(visit: Callable[..., Any]) -> None:
+    seen = visit()
+    seen.wait_for("mesh")
+    assert seen.page.locator("#stage-overlay .ring").count() == 0
+    frame = seen.page.locator("#frame-a").bounding_box()
+    seen.page.mouse.move(frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2)
+    seen.page.wait_for_selector("#stage-overlay .thread", state="attached")
+    assert seen.page.locator("#stage-overlay .ring").count() == 2
+    assert re.search(
+        r"Posted\s+#\d+\s+[\d.]+ %\s+Reference\s+#\d+", seen.page.inner_text("#mesh-partner")
+    )
+    seen.shoot("mesh-hover")
+    seen.page.mouse.move(5, 5)
+    seen.page.wait_for_selector("#stage-overlay .thread", state="detached")
+
+
+def test_each_way_of_showing_looks_different(visit: Callable[..., Any], tmp_path: Path) -> None:
+    _sphere().export(tmp_path / "ball.ply")
+    seen = visit()
+    seen.wait_for("mesh")
+    _upload(seen, tmp_path / "ball.ply")
+    pictures = set()
+    for way in ("correspondence", "confidence", "segments", "landmarks", "texture"):
+        seen.page.check(f'input[name="show"][value="{way}"]', force=True)
+        if way == "landmarks":
+            seen.page.wait_for_selector("#stage-overlay .landmark", state="attached")
+            assert seen.page.locator("#mesh-legend li").count() == 12
+        seen.page.wait_for_timeout(120)
+        seen.shoot(f"mesh-{way}")
+        pictures.add(seen.page.locator("#stage").screenshot())
+    assert len(pictures) == 5
+
+
+def test_second_mesh_is_reached_through_the_reference(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    _sphere(shuffled=True).export(tmp_path / "second.ply")
+    seen = visit()
+    seen.wait_for("mesh")
+    _upload(seen, tmp_path / "second.ply", slot="b")
+    assert seen.page.inner_text("#size-b") == "162 vertices · 320 faces"
+    seen.page.fill("#mesh-vertex", "4")
+    assert re.search(
+        r"Posted\s+#4\s.*Reference\s+#\d+\s+Second\s+#\d+",
+        seen.page.inner_text("#mesh-partner"),
+        re.DOTALL,
+    )
+    seen.page.wait_for_selector("#stage-overlay .thread", state="attached")
+    assert seen.page.locator("#stage-overlay .ring").count() == 3
+    seen.shoot("mesh-second")
+    seen.page.click("#mesh-remove")
+    assert not seen.page.is_visible("#frame-b")
+
+
+def test_both_shapes_turn_together(visit: Callable[..., Any]) -> None:
+    seen = visit()
+    seen.wait_for("mesh")
+    before = [seen.page.locator(f).screenshot() for f in ("#frame-a", "#frame-reference")]
+    seen.page.focus("#stage-canvas")
+    for _ in range(3):
+        seen.page.keyboard.press("ArrowRight")
+    seen.page.wait_for_timeout(120)
+    after = [seen.page.locator(f).screenshot() for f in ("#frame-a", "#frame-reference")]
+    assert before[0] != after[0] and before[1] != after[1]
+
+
+def test_bad_index_is_told_in_the_services_words(visit: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "bad.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 9\n")
+    seen = visit()
+    seen.wait_for("mesh")
+    seen.expected.append("status of 422")
+    seen.page.set_input_files("#mesh-file-a", tmp_path / "bad.obj")
+    seen.wait_for("mesh", "failed")
+    words = seen.page.inner_text("#mesh-strip .problem")
+    assert "422" in words
+    assert "mesh.faces[0]" in words
+    assert "request " in words
+    seen.shoot("mesh-error")
+
+
+def test_file_that_is_no_mesh_is_refused_before_it_is_sent(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "notes.ply").write_text("not a mesh")
+    seen = visit()
+    seen.wait_for("mesh")
+    seen.page.set_input_files("#mesh-file-a", tmp_path / "notes.ply")
+    seen.wait_for("mesh", "failed")
+    assert "This is not a PLY file." in seen.page.inner_text("#mesh-strip .problem")
+
+
+@pytest.mark.slow
+def test_mesh_of_a_hundred_thousand_vertices_is_answered_and_hovered(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    trimesh.creation.icosphere(7).export(tmp_path / "large.ply")
+    seen = visit()
+    seen.wait_for("mesh")
+    seen.page.set_default_timeout(120_000)
+    _upload(seen, tmp_path / "large.ply")
+    assert seen.page.inner_text("#size-a") == "163,842 vertices · 327,680 faces"
+    frame = seen.page.locator("#frame-a").bounding_box()
+    seen.page.mouse.move(frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2)
+    seen.page.wait_for_selector("#stage-overlay .ring", state="attached")
