@@ -1,0 +1,200 @@
+"""The `splinecnn` command: each subcommand reads its arguments and calls one function."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from service.settings import Settings
+
+app = typer.Typer(
+    help="Serve, train and export SplineCNN models for meshes and graphs.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+_out = Console(highlight=False)
+_err = Console(stderr=True, highlight=False)
+
+Data = Annotated[Path, typer.Option("--data", help="Directory of the data sets.")]
+Models = Annotated[Path, typer.Option("--models", help="Directory of bundles.")]
+Against = Annotated[
+    str | None, typer.Option("--against", metavar="URL", help="Ask a running service instead.")
+]
+
+
+def main() -> None:
+    """Entry point: an error the user can mend is one line and exit code 1, never a trace."""
+    from model.errors import SplineCNNError
+    from service.client import ServiceError
+
+    try:
+        app()
+    except (SplineCNNError, ServiceError, OSError) as error:
+        _err.print(f"[bold red]error:[/] {error}", soft_wrap=True)
+        sys.exit(1)
+
+
+def _flags_of_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option per setting: the same field, type, sentence and default."""
+    parameters = []
+    for name, field in Settings.model_fields.items():
+        simple = field.annotation if field.annotation in (int, float, bool) else str
+        default = field.get_default(call_default_factory=True)
+        shown = "" if default in (None, {}, []) else f" [default: {default}]"
+        option = typer.Option(help=f"{field.description}{shown}", show_default=False)
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[simple | None, option],
+            )
+        )
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return command
+
+
+@app.command()
+@_flags_of_settings
+def serve(**given: Any) -> None:
+    """Run the HTTP service. Every option is also an environment variable, SPLINECNN_<OPTION>.
+
+    Example: splinecnn serve --port 8080 --models bundles
+    """
+    try:
+        settings = Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        for problem in error.errors():
+            where = "--" + ".".join(str(part) for part in problem["loc"]).replace("_", "-")
+            _err.print(f"[bold red]error:[/] {where}: {problem['msg']}, got {problem['input']!r}")
+        raise typer.Exit(2) from None
+    from service.server import run
+
+    raise typer.Exit(run(settings))
+
+
+@app.command()
+def predict(
+    file: Annotated[Path, typer.Argument(help="A mesh (.ply .obj .off .stl .glb), a graph or mesh "
+                                              "as JSON, or an image (.png .jpg).")],
+    model: Annotated[str | None, typer.Option(help="Which model; the task's first if not said.")]
+    = None,
+    top_k: Annotated[int, typer.Option(min=1, help="Candidates per vertex of a mesh.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Where to write: .json, .npy, or .ply coloured "
+                                                  "by correspondence. Default: JSON to the "
+                                                  "terminal.")] = None,
+    models: Models = Path("bundles"),
+    against: Against = None,
+) -> None:  # fmt: skip
+    """Answer one file, here or by a running service.
+
+    Example: splinecnn predict scan.ply --out coloured.ply
+    """
+    from service.predict import answer_file, write_answer
+
+    answer = answer_file(file, model, top_k, models, against)
+    write_answer(answer, out, _out)
+
+
+@app.command()
+def models(models: Models = Path("bundles"), against: Against = None) -> None:
+    """List the models in a bundle directory, or of a running service.
+
+    Example: splinecnn models --against http://127.0.0.1:8000
+    """
+    from service.predict import list_models
+
+    _out.print(list_models(models, against))
+
+
+@app.command()
+def export(
+    names: Annotated[list[str] | None, typer.Argument(help="Models of the zoo, or directories.")]
+    = None,
+    all_: Annotated[bool, typer.Option("--all", help="Every model of the zoo.")] = False,
+    zoo: Annotated[Path, typer.Option(help="Directory of trained weights.")] = Path("zoo"),
+    out: Annotated[Path, typer.Option(help="Directory of bundles to write into.")]
+    = Path("bundles"),
+) -> None:  # fmt: skip
+    """Turn trained weights into bundles, proving TorchScript and ONNX equal on the way.
+
+    Example: splinecnn export bodies --out bundles
+    """
+    from model.errors import BundleError
+    from model.export import export_bundle
+
+    chosen = [zoo / name if (zoo / name).is_dir() else Path(name) for name in names or []]
+    if all_:
+        chosen = sorted(path.parent for path in zoo.glob("*/model.json"))
+    if not chosen:
+        raise BundleError(f"nothing to export: name a model, or use --all (looked in {zoo}/)")
+    for source in chosen:
+        with _err.status(f"exporting {source.name}"):
+            target = export_bundle(source, out)
+        _out.print(f"{source.name} → {target}")
+
+
+@app.command()
+def train(
+    task: Annotated[str, typer.Argument(help="cora, mnist-superpixels, mnist-grid, bodies, faust, "
+                                             "meshes (your own, same topology) or graph (your "
+                                             "own).")],
+    data: Data = Path("data"),
+    out: Annotated[Path | None, typer.Option(help="Where to write; runs/<task> if not said.")]
+    = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the model; the task's if not said.")]
+    = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps to take; the recipe's if not "
+                                                          "said.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every random choice.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; all cores if not said.")]
+    = None,
+) -> None:  # fmt: skip
+    """Train a network. Ctrl-C keeps a checkpoint that --resume goes on from.
+
+    Example: splinecnn train cora --data data --out zoo/cora
+    """
+    from model.train import train as run
+
+    target = out or Path("runs") / task
+    result = run(task, data, target, resume, name, steps, seed, threads)
+    if not result.finished:
+        _err.print(f"stopped after {result.steps} steps; --resume goes on from there")
+        raise typer.Exit(130)
+    _out.print(f"wrote {target}; serve it with: splinecnn export {target}")
+
+
+@app.command()
+def data(
+    task: Annotated[str, typer.Argument(help="cora, mnist-superpixels, mnist-grid or bodies.")],
+    data: Data = Path("data"),
+) -> None:
+    """Check or make the data of a task, and say where people get what is missing.
+
+    Example: splinecnn data bodies --data data
+    """
+    from model.train import prepare_data
+
+    _out.print(prepare_data(task, data))
+
+
+@app.command()
+def doctor(models: Models = Path("bundles")) -> None:
+    """Say what is installed, what is not, and what to do about it. Exit code 1 if not servable."""
+    from service.doctor import examine
+
+    healthy = examine(models, _out)
+    raise typer.Exit(0 if healthy else 1)
+
+
+if __name__ == "__main__":
+    main()
