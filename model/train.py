@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def train(
     if finished:
         validation = score(problem)
         _log(out, step=done, validation=validation)
-        write_entry(problem, out, {"validation": validation})
+        write_entry(problem, out, {"validation": validation}, {"training": task})
     return Trained(out, done, finished, validation)
 
 
@@ -118,7 +118,7 @@ def run(
                     group["lr"] = learning_rate(recipe, step)
                 result = problem.step(choose(problem, recipe, step), step)
                 optimiser.zero_grad()
-                result.loss.backward()  # type: ignore[no-untyped-call]
+                result.loss.backward()
                 optimiser.step()
                 loss = _smooth(loss, float(result.loss.detach()))
                 accuracy = _smooth(accuracy, result.right / result.count)
@@ -157,7 +157,9 @@ def score(problem: Problem) -> float:
         return problem.validate()
 
 
-def write_entry(problem: Problem, out: Path, scores: dict[str, Any]) -> ZooEntry:
+def write_entry(
+    problem: Problem, out: Path, scores: dict[str, Any], data: dict[str, Any] | None = None
+) -> ZooEntry:
     """weights.safetensors and model.json, and the reference mesh where there is one."""
     recipe = problem.recipe
     reference = None
@@ -175,6 +177,7 @@ def write_entry(problem: Problem, out: Path, scores: dict[str, Any]) -> ZooEntry
         labels=problem.labels,
         image=problem.image,
         reference=reference,
+        data={**(data or {}), "recipe": asdict(recipe)},
         seed=recipe.seed,
         scores=scores,
     )
