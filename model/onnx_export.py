@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from model.errors import BundleError, UnsupportedTask
 from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
-from model.onnx_graph import FLOAT, INT64, GraphBuilder, Table
+from model.onnx_graph import FLOAT, INT64
+from model.onnx_pooling import NetBuilder
+from model.onnx_spline import Table
 from model.pseudo import cartesian
 from ops import reference
 
@@ -22,7 +24,7 @@ SECONDS = 4.0
 
 def export_onnx(net: nn.Module) -> bytes:
     """The network as the bytes of a .onnx file, inputs and outputs named as in its manifest."""
-    g = GraphBuilder()
+    g = NetBuilder()
     if isinstance(net, CorrespondenceNet):
         return _correspondence(g, net)
     if isinstance(net, NodeNet):
@@ -34,7 +36,7 @@ def export_onnx(net: nn.Module) -> bytes:
     raise UnsupportedTask(f"{type(net).__name__} has no ONNX form")
 
 
-def _correspondence(g: GraphBuilder, net: CorrespondenceNet) -> bytes:
+def _correspondence(g: NetBuilder, net: CorrespondenceNet) -> bytes:
     inputs = [
         _value("vertices", FLOAT, ["V", 3]),
         _value("faces", INT64, ["F", 3]),
@@ -60,7 +62,7 @@ def _correspondence(g: GraphBuilder, net: CorrespondenceNet) -> bytes:
     return g.finish("correspondence", inputs, outputs)
 
 
-def _node_labels(g: GraphBuilder, net: NodeNet) -> bytes:
+def _node_labels(g: NetBuilder, net: NodeNet) -> bytes:
     inputs = [
         _value("feature_ptr", INT64, ["N1"]),
         _value("feature_index", INT64, ["X"]),
@@ -77,7 +79,7 @@ def _node_labels(g: GraphBuilder, net: NodeNet) -> bytes:
     return _probabilities(g, "node-labels", x, inputs, "N")
 
 
-def _superpixels(g: GraphBuilder, net: SuperpixelNet) -> bytes:
+def _superpixels(g: NetBuilder, net: SuperpixelNet) -> bytes:
     N = g.size("positions")
     source, target = _ends(g)
     pseudo = g.pseudo(net.pseudo, "positions", source, target, "ptr")
@@ -95,7 +97,7 @@ def _superpixels(g: GraphBuilder, net: SuperpixelNet) -> bytes:
     return _probabilities(g, "graph-label", x, _image_inputs(net.conv1), "B")
 
 
-def _grid(g: GraphBuilder, net: GridNet) -> bytes:
+def _grid(g: NetBuilder, net: GridNet) -> bytes:
     N, half, M = g.size("positions"), net.side // 2, net.conv1.bias.numel()
     B = g.op("Sub", g.size("ptr"), g.const(1))
     source, target = _ends(g)
@@ -120,7 +122,7 @@ def _grid(g: GraphBuilder, net: GridNet) -> bytes:
     return _probabilities(g, "graph-label", x, _image_inputs(net.conv1), "B")
 
 
-def _coarse_table(g: GraphBuilder, net: GridNet, B: str) -> Table:
+def _coarse_table(g: NetBuilder, net: GridNet, B: str) -> Table:
     """The pooled grid is the same for all images: its plan is a constant, shifted per image."""
     conv, edges = net.conv2, net.coarse_edges
     nodes = len(net.coarse_positions)
@@ -141,10 +143,11 @@ def _coarse_table(g: GraphBuilder, net: GridNet, B: str) -> Table:
     )
     shape = g.const([-1, rows[0].numel()])
     many = g.op("Expand", g.f32(coef.flatten(1)[None].numpy()), g.shape(B, g.const(1), g.const(1)))
-    return Table(g.op("Reshape", shifted, shape), g.unsqueeze(g.op("Reshape", many, shape), 1), K)
+    coefs = g.unsqueeze(g.op("Reshape", many, shape), 1)
+    return Table(g.op("Reshape", shifted, shape), coefs, g.const(np.arange(K)))
 
 
-def _ends(g: GraphBuilder) -> tuple[str, str]:
+def _ends(g: NetBuilder) -> tuple[str, str]:
     source, target = (g.op("Gather", "edge_index", g.const(row)) for row in (0, 1))
     return source, target
 
@@ -158,7 +161,7 @@ def _image_inputs(conv: Any) -> list[Any]:
     ]
 
 
-def _probabilities(g: GraphBuilder, name: str, x: str, inputs: list[Any], rows: str) -> bytes:
+def _probabilities(g: NetBuilder, name: str, x: str, inputs: list[Any], rows: str) -> bytes:
     out = g.op("Softmax", x, axis=1)
     return g.finish(name, inputs, [_output(g, out, "probabilities", FLOAT, [rows, "C"])])
 
@@ -167,7 +170,7 @@ def _value(name: str, dtype: int, shape: list[Any]) -> Any:
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
-def _output(g: GraphBuilder, inner: str, name: str, dtype: int, shape: list[Any]) -> Any:
+def _output(g: NetBuilder, inner: str, name: str, dtype: int, shape: list[Any]) -> Any:
     g.nodes.append(helper.make_node("Identity", [inner], [name]))
     return _value(name, dtype, shape)
 

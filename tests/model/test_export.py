@@ -133,8 +133,8 @@ def test_another_class_counts_only_where_it_is_clearly_ahead():
 def test_without_onnx_the_export_says_what_to_install(tmp_path, monkeypatch):
     zoo = make_toy_zoo(tmp_path / "zoo", "toy-nodes")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    monkeypatch.delitem(sys.modules, "model.onnx_export")
-    monkeypatch.delitem(sys.modules, "model.onnx_graph")
+    for name in ("export", "pooling", "spline", "graph"):
+        monkeypatch.delitem(sys.modules, f"model.onnx_{name}")
     with pytest.raises(BundleError, match=r"pip install 'splinecnn-service\[onnx\]'"):
         export_bundle(zoo / "toy-nodes", tmp_path / "bundles")
 
