@@ -174,6 +174,31 @@ def train(
 
 
 @app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="A directory of the zoo, of a run, or a bundle.")],
+    data: Data = Path("data"),
+    out: Annotated[Path, typer.Option(help="Where to write scores and pictures.")]
+    = Path("runs/evaluation"),
+    task: Annotated[str | None, typer.Option(help="Which test data, if the model does not say.")]
+    = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first test graphs.")] = None,
+    runs: Annotated[int, typer.Option(min=0, help="Cora: also train and test this many seeds.")]
+    = 0,
+    record: Annotated[bool, typer.Option("--record", help="Write the scores into model.json.")]
+    = False,
+) -> None:  # fmt: skip
+    """Measure a model on its test data, through its TorchScript, and draw the pictures.
+
+    Example: splinecnn evaluate zoo/cora --data data --runs 100
+    """
+    from model.evaluate import evaluate as run
+
+    scores = run(model, data, out, task, limit, runs, record)
+    for name, value in scores.items():
+        _out.print(f"{name}: {value}")
+
+
+@app.command()
 def data(
     task: Annotated[str, typer.Argument(help="cora, mnist-superpixels, mnist-grid or bodies.")],
     data: Data = Path("data"),
@@ -182,9 +207,16 @@ def data(
 
     Example: splinecnn data bodies --data data
     """
+    from rich.progress import Progress
+
     from model.train import prepare_data
 
-    _out.print(prepare_data(task, data))
+    with Progress(console=_err, transient=True) as progress:
+        bar = progress.add_task(task, total=None)
+        where = prepare_data(
+            task, data, lambda done, total: progress.update(bar, completed=done, total=total)
+        )
+    _out.print(f"the data of {task} is in {where}")
 
 
 @app.command()

@@ -1,0 +1,147 @@
+"""The command line: answers, files, exit codes and messages."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import trimesh
+from rich.console import Console
+
+from service import cli
+from service.settings import Settings
+
+
+class Done(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def splinecnn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command in this process: a fresh one would spend seconds on importing torch."""
+
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["splinecnn", *map(str, arguments)])
+        monkeypatch.setattr(cli, "_out", Console(width=200, highlight=False))
+        monkeypatch.setenv("TERMINAL_WIDTH", "200")
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+        return Done(int(left.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def ball(tmp_path: Path) -> Path:
+    trimesh.creation.icosphere(1).export(tmp_path / "ball.ply")
+    return tmp_path / "ball.ply"
+
+
+def test_help_lists_every_command(splinecnn: Command) -> None:
+    shown = splinecnn("--help").stdout
+    for command in ("serve", "predict", "models", "export", "train", "evaluate", "data", "doctor"):
+        assert f" {command} " in shown
+
+
+def test_serve_has_a_flag_for_every_setting(splinecnn: Command) -> None:
+    shown = splinecnn("serve", "--help").stdout
+    for name in Settings.model_fields:
+        assert "--" + name.replace("_", "-") in shown
+
+
+def test_predict_prints_the_services_answer(
+    splinecnn: Command, toy_bundles: Path, ball: Path
+) -> None:
+    done = splinecnn("predict", ball, "--models", toy_bundles)
+    answer = json.loads(done.stdout)
+    assert len(answer["correspondence"]) == len(answer["confidence"]) == 42
+
+
+def test_predict_writes_arrays_and_coloured_meshes(
+    splinecnn: Command, toy_bundles: Path, ball: Path, tmp_path: Path
+) -> None:
+    for name in ("a.npy", "a.ply"):
+        done = splinecnn("predict", ball, "--models", toy_bundles, "--out", tmp_path / name)
+        assert done.returncode == 0, done.stderr
+    index = np.load(tmp_path / "a.npy")
+    painted = trimesh.load(tmp_path / "a.ply", process=False).visual.vertex_colors
+    for i, j in zip(*np.triu_indices(42, 1), strict=True):
+        assert (index[i] == index[j]) <= (painted[i] == painted[j]).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.ply", None, "No such file"),
+        ("notes.txt", b"hello", "cannot tell what .txt is"),
+        ("bad.json", b"{", "not valid JSON"),
+        ("other.json", b"[]", "must be an object with a mesh or a graph"),
+        ("broken.ply", b"ply\nnonsense", "422"),
+    ],
+)
+def test_a_bad_file_is_one_line_and_exit_code_1(
+    splinecnn: Command,
+    toy_bundles: Path,
+    tmp_path: Path,
+    name: str,
+    content: bytes | None,
+    message: str,
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    done = splinecnn("predict", tmp_path / name, "--models", toy_bundles)
+    assert done.returncode == 1
+    assert message in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--port", "99999"], "--port"),
+        (["--runtime", "tea"], "--runtime"),
+        (["--models", "nowhere"], "nowhere"),
+        (["--device", "tpu"], "--device"),
+    ],
+)
+def test_serve_refuses_what_it_cannot_do(
+    splinecnn: Command, flags: list[str], message: str
+) -> None:
+    done = splinecnn("serve", *flags)
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_models_lists_name_task_and_scores(splinecnn: Command, toy_bundles: Path) -> None:
+    shown = splinecnn("models", "--models", toy_bundles).stdout
+    assert "bodies" in shown and "correspondence" in shown and "exact 0.5" in shown
+
+
+def test_doctor_finds_bundles_and_says_what_is_wrong(
+    splinecnn: Command, own_bundles: Path, tmp_path: Path
+) -> None:
+    assert splinecnn("doctor", "--models", own_bundles).returncode == 0
+    (own_bundles / "cora" / "1" / "sample.json").write_text("{}")
+    sick = splinecnn("doctor", "--models", own_bundles)
+    assert sick.returncode == 1 and "sample.json" in sick.stdout
+    empty = splinecnn("doctor", "--models", tmp_path)
+    assert empty.returncode == 1 and "splinecnn export" in empty.stdout
+
+
+def test_export_says_when_there_is_nothing_to_do(splinecnn: Command, tmp_path: Path) -> None:
+    done = splinecnn("export", "--all", "--zoo", tmp_path)
+    assert done.returncode == 1 and "nothing to export" in done.stderr
+
+
+def test_train_refuses_an_unknown_task(splinecnn: Command, tmp_path: Path) -> None:
+    done = splinecnn("train", "tea", "--data", tmp_path, "--out", tmp_path / "out")
+    assert done.returncode == 1 and "task must be one of" in done.stderr
