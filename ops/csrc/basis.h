@@ -82,20 +82,27 @@ struct Position {
   int index[MAX_DIMS][MAX_DEGREE + 1];  // already multiplied by the dimension's stride
 };
 
+// D and degree are the spline's own; a caller that knows them as constants runs faster.
 template <typename T>
-SPLINECNN_INLINE void place(const Spline& spline, const T* pseudo, Position<T>* at) {
+SPLINECNN_INLINE void place(const Spline& spline, int D, int degree, const T* pseudo,
+                            Position<T>* at) {
   int stride = 1;
-  for (int d = 0; d < spline.D; ++d) {
+  for (int d = 0; d < D; ++d) {
     T v;
     const int cell = locate(spline, d, pseudo[d], &v);
-    bspline(v, spline.degree, at->value[d]);
-    for (int i = 0; i <= spline.degree; ++i) {
+    bspline(v, degree, at->value[d]);
+    for (int i = 0; i <= degree; ++i) {
       int p = cell + i;
       if (p >= spline.kernel_size[d]) p -= spline.kernel_size[d];  // closed splines wrap around
       at->index[d][i] = p * stride;
     }
     stride *= spline.kernel_size[d];
   }
+}
+
+template <typename T>
+SPLINECNN_INLINE void place(const Spline& spline, const T* pseudo, Position<T>* at) {
+  place(spline, spline.D, spline.degree, pseudo, at);
 }
 
 // Basis product and weight index of active function s = (i_0, i_1, …).

@@ -13,19 +13,27 @@ namespace {
 using Sizes = std::vector<int64_t>;
 using Plan = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
 
-// All basis products and weight indices of one edge.
+// All basis products and weight indices of one edge; D and DEGREE are constants where it pays.
 template <typename T>
-void expand(const Spline& spline, const T* pseudo, T* value, int32_t* index) {
+inline void expand_as(const Spline& spline, int D, int degree, const T* pseudo, T* value,
+                      int32_t* index) {
   Position<T> at;
-  place(spline, pseudo, &at);
+  place(spline, D, degree, pseudo, &at);
   value[0] = T(1);
   index[0] = 0;
-  for (int d = 0, size = 1; d < spline.D; ++d, size *= spline.degree + 1)
-    for (int i = spline.degree; i >= 0; --i)
+  for (int d = 0, size = 1; d < D; ++d, size *= degree + 1)
+    for (int i = degree; i >= 0; --i)
       for (int s = 0; s < size; ++s) {
         value[i * size + s] = at.value[d][i] * value[s];
         index[i * size + s] = at.index[d][i] + index[s];
       }
+}
+
+template <typename T>
+void expand(const Spline& spline, const T* pseudo, T* value, int32_t* index) {
+  if (spline.degree == 1 && spline.D == 2) return expand_as(spline, 2, 1, pseudo, value, index);
+  if (spline.degree == 1 && spline.D == 3) return expand_as(spline, 3, 1, pseudo, value, index);
+  expand_as(spline, spline.D, spline.degree, pseudo, value, index);
 }
 
 // The first coordinate outside [0, 1] of some edges, noted as e * D + d.
@@ -108,11 +116,12 @@ Tensor basis_grad(const Tensor& grad, const Tensor& pseudo, const Sizes& kernel_
 }
 
 // Tiles are as large as the cache likes, but at least a few for every thread.
-int64_t tile_count(int64_t nodes) {
+int64_t tile_count(int64_t nodes, int64_t K) {
   constexpr int64_t LEAST = 256, MOST = 1024;
   const int64_t threads = torch::stable::get_num_threads();
   const int64_t size = std::clamp((nodes + 4 * threads - 1) / (4 * threads), LEAST, MOST);
-  return (nodes + size - 1) / size;
+  // every tile counts every weight, so huge kernels get fewer tiles
+  return std::min((nodes + size - 1) / size, std::max<int64_t>(1, (int64_t(1) << 22) / K));
 }
 
 // Units (edges, or entries of another plan) by node: a counting sort, stable.
@@ -140,7 +149,7 @@ struct Entries {
 template <typename T, typename Fill, typename SourceOf>
 Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode& by_node,
              Entries<T>& entries, const Fill& fill, const SourceOf& source_of) {
-  const int64_t tiles = tile_count(nodes), size = tile_size(nodes, tiles);
+  const int64_t tiles = tile_count(nodes, K), size = tile_size(nodes, tiles);
   struct Counts {
     int64_t entries = 0, rows = 0, groups = 0;
   };
@@ -155,20 +164,19 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode&
   struct Weight {
     int32_t entries = 0, rows = 0, node = -1;
   };
-  const auto count = [&](int64_t tile, std::vector<Weight>& weights) {
-    each_entry(tile, [&](int64_t i, int64_t, int64_t, int32_t p) {
-      Weight& w = weights[p];
+  std::vector<std::vector<Weight>> weights(tiles);
+  for_each(tiles, [&](int64_t t) {
+    for (int64_t i = t * size; i < std::min(nodes, (t + 1) * size); ++i)
+      for (int64_t j = by_node.ptr[i]; j < by_node.ptr[i + 1]; ++j) fill(j, i);
+    weights[t].resize(K);
+    Weight* const of = weights[t].data();
+    each_entry(t, [&](int64_t i, int64_t, int64_t, int32_t p) {
+      Weight& w = of[p];
       ++w.entries;
       w.rows += w.node != i;
       w.node = int32_t(i);
     });
-  };
-  for_each(tiles, [&](int64_t t) {
-    for (int64_t i = t * size; i < std::min(nodes, (t + 1) * size); ++i)
-      for (int64_t j = by_node.ptr[i]; j < by_node.ptr[i + 1]; ++j) fill(j, i);
-    std::vector<Weight> weights(K);
-    count(t, weights);
-    for (const Weight& w : weights) {
+    for (const Weight& w : weights[t]) {
       start[t + 1].entries += w.entries;
       start[t + 1].rows += w.rows;
       start[t + 1].groups += w.rows > 0;
@@ -193,11 +201,10 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode&
   int32_t* const group_ptr_at = writable<int32_t>(group_ptr);
   int32_t* const group_weight_at = writable<int32_t>(group_weight);
   for_each(tiles, [&](int64_t t) {
-    std::vector<Weight> weights(K);
-    count(t, weights);
+    Weight* const of = weights[t].data();
     auto [q, r, g] = start[t];
     for (int64_t p = 0; p < K; ++p) {  // from sizes to places
-      Weight& w = weights[p];
+      Weight& w = of[p];
       if (w.rows > 0) {
         group_ptr_at[g] = int32_t(r);
         group_weight_at[g++] = int32_t(p);
@@ -207,7 +214,7 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode&
       w.node = -1;
     }
     each_entry(t, [&](int64_t i, int64_t j, int64_t s, int32_t p) {
-      Weight& w = weights[p];
+      Weight& w = of[p];
       if (w.node != i) {
         w.node = int32_t(i);
         row_ptr_at[w.rows] = w.entries;
