@@ -6,14 +6,14 @@ from torch.nn import functional as F
 
 
 def random_maps(count: int) -> Tensor:
-    """Linear maps of the plane near the identity: up to about 12 degrees and 12 %. [count, 2, 2]"""
+    """Linear maps of the plane near the identity: up to about 7 degrees and 8 %. [count, 2, 2]"""
     noise = torch.rand(count, 2, 2) * 2 - 1
-    angle = noise[:, 0, 0] * 0.2
-    scale = 1 + noise[:, 0, 1:] * 0.12  # [count, 1]
+    angle = noise[:, 0, 0] * 0.12
+    scale = 1 + noise[:, 0, 1:] * 0.08  # [count, 1]
     turn = torch.stack([angle.cos(), -angle.sin(), angle.sin(), angle.cos()], 1).view(-1, 2, 2)
     shear = torch.eye(2).repeat(count, 1, 1)
-    shear[:, 0, 1] = noise[:, 1, 0] * 0.15
-    shear[:, 1, 1] = 1 + noise[:, 1, 1] * 0.12
+    shear[:, 0, 1] = noise[:, 1, 0] * 0.1
+    shear[:, 1, 1] = 1 + noise[:, 1, 1] * 0.08
     return turn @ shear * scale[:, :, None]
 
 

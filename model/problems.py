@@ -164,7 +164,7 @@ class Superpixels(Problem):
         features, positions, edge_index, ptr = gather_graphs(self.graphs, chosen)
         if self.recipe.augment:
             positions = stretch_positions(positions, ptr)
-        levels = self.net.levels(positions, edge_index, ptr, seed=number, backward=True)
+        levels = self.net.levels(positions, edge_index, ptr, seed=number)
         return _step(
             self.net.scores(features, levels), torch.from_numpy(self.graphs.labels[chosen])
         )
