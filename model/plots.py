@@ -1,5 +1,6 @@
 """The pictures of the model cards."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,19 @@ def draw_confusion(found: NDArray[np.int64], labels: NDArray[np.int64], path: Pa
     axes.set_yticks(range(10))
     axes.set_xlabel("answer")
     axes.set_ylabel("digit")
+    _save(figure, path)
+
+
+def draw_splines(degrees: Sequence[int], found: dict[str, list[float]], path: Path) -> None:
+    """Accuracy over the spline degree m, a line per coordinate type."""
+    figure, axes = plt.subplots(figsize=(5, 3.5))
+    for name, scores in found.items():
+        axes.plot(degrees, [100 * score for score in scores], marker="o", label=name)
+    axes.set_xticks(list(degrees))
+    axes.set_xlabel("spline degree m")
+    axes.set_ylabel("test accuracy, %")
+    axes.grid(alpha=0.3)
+    axes.legend()
     _save(figure, path)
 
 

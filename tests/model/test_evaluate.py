@@ -7,9 +7,11 @@ import trimesh
 
 from model import plots
 from model.datasets.meshes import Meshes
+from model.datasets.mnist import make_superpixels
 from model.errors import UnsupportedTask
 from model.evaluate import evaluate, score_meshes
 from model.geodesics import Surface, princeton_curve
+from model.sweep import compare_splines
 from model.zoo import read_entry
 from tests.model.test_train import bars, make
 from tests.toys import make_toy_zoo
@@ -80,6 +82,21 @@ def test_a_network_of_unknown_data_needs_a_task(tmp_path: Path):
     zoo = make_toy_zoo(tmp_path / "zoo", "toy-nodes") / "toy-nodes"
     with pytest.raises(UnsupportedTask, match="does not say what it was trained on"):
         evaluate(zoo, tmp_path, tmp_path / "out")
+
+
+def test_splines_are_compared_over_degree_and_coordinates(tmp_path: Path):
+    digits = bars()
+    some = slice(0, 20)
+    np.savez(
+        tmp_path / "mnist.npz",
+        x_train=digits.images, y_train=digits.labels,
+        x_test=digits.images[some], y_test=digits.labels[some],
+    )  # fmt: skip
+    make_superpixels(tmp_path, processes=1)
+    found = compare_splines(tmp_path, tmp_path / "out", steps=2)
+    assert {name: len(scores) for name, scores in found.items()} == {"cartesian": 3, "polar": 3}
+    assert json.loads((tmp_path / "out" / "splines.json").read_text()) == found
+    assert (tmp_path / "out" / "splines.png").exists()
 
 
 def test_kernels_in_three_dimensions_are_drawn_too(tmp_path: Path):
