@@ -75,7 +75,7 @@ class Visit:
         self.page = page
         self.complaints: list[str] = []
         self.expected: list[str] = []  # a refused request is an error to the console, too
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(90_000)
         page.on("console", self._hear)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda sent: self._check_home(sent.url, site))

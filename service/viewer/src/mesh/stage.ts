@@ -1,7 +1,7 @@
 // The stage: two or three shapes on one canvas, turned by one hand.
 
 import { LinearSRGBColorSpace, Vector3, WebGLRenderer } from "three";
-import { reducedMotion } from "../dom";
+import { perFrame, reducedMotion } from "../dom";
 import { Hand } from "./hand";
 import { Overlay, type Mark } from "./overlay";
 import { surfaceMaterial } from "./surface";
@@ -17,7 +17,10 @@ export class Stage {
   private readonly material = surfaceMaterial();
   private readonly overlay: Overlay;
   private readonly hand: Hand;
-  private asked = false;
+  /** Draws once, on the next frame. */
+  readonly draw = perFrame(() => this.render());
+  /** Only the marks: pointing about must not cost a drawing of the shapes. */
+  private readonly mark = perFrame(() => this.renderMarks());
 
   constructor(
     private readonly root: HTMLElement,
@@ -59,12 +62,12 @@ export class Stage {
 
   setSelection(marks: Mark[]): void {
     this.overlay.selection = marks;
-    this.draw();
+    this.mark();
   }
 
   setLandmarks(marks: Mark[]): void {
     this.overlay.landmarks = marks;
-    this.draw();
+    this.mark();
   }
 
   /** A short turn into place, so that one sees that both are solid and linked. */
@@ -76,16 +79,6 @@ export class Stage {
   reset(): void {
     this.hand.reset();
     this.draw();
-  }
-
-  /** Draws once, on the next frame. */
-  draw(): void {
-    if (this.asked) return;
-    this.asked = true;
-    requestAnimationFrame(() => {
-      this.asked = false;
-      this.render();
-    });
   }
 
   private shown(): [ViewName, View][] {
@@ -110,6 +103,10 @@ export class Stage {
       this.renderer.setScissor(x, height - y - h, w, h);
       this.renderer.render(view.scene, view.camera);
     }
+    this.renderMarks();
+  }
+
+  private renderMarks(): void {
     this.overlay.draw((name, vertex) => {
       const view = this.views[name];
       if (view.frame.offsetParent === null) return null;

@@ -44,6 +44,7 @@ const TYPES: Record<string, string> = {
   json: "application/json",
 };
 const CANDIDATES = 3; // partners asked for per vertex
+const SMALL = 20_000; // vertices; beyond this the candidates would weigh more than the answer
 const AGREES = 0.6; // below this a best rotation says nothing about how the shape stands
 
 export class MeshTab {
@@ -212,7 +213,9 @@ export class MeshTab {
     if (!slot || !this.loaded) return;
     this.calls[name]?.abort();
     const call = (this.calls[name] = new AbortController());
-    const candidates = Math.min(CANDIDATES, this.loaded.shape.vertices.length / 3);
+    const { opened } = slot;
+    const small = opened.mesh.vertices.length / 3 <= SMALL;
+    const candidates = small ? Math.min(CANDIDATES, this.loaded.shape.vertices.length / 3) : 1;
     const head = `{"model":${JSON.stringify(this.loaded.model.name)},"top_k":${candidates},"mesh":`;
     this.strip.setCurl(this.curl(slot));
     this.strip.progress("sending", 0);
@@ -221,7 +224,7 @@ export class MeshTab {
     try {
       const received = await post<Answer & Correspondence>({
         path: "v1/correspondence",
-        body: new Blob([head, slot.opened.json, "}"]),
+        body: new Blob([head, opened.json, "}"]),
         type: "application/json",
         signal: call.signal,
         progress: (phase, fraction) => this.strip.progress(phase, fraction),

@@ -20,7 +20,8 @@ export type Reply = { id: number; done: Done } | { id: number; error: string };
 
 addEventListener("message", ({ data }: MessageEvent<Job & { id: number }>) => {
   try {
-    postMessage({ id: data.id, done: work(data) } satisfies Reply);
+    const done = work(data);
+    postMessage({ id: data.id, done } satisfies Reply, { transfer: [...buffers(done)] });
   } catch (error) {
     postMessage({ id: data.id, error: explain(error) } satisfies Reply);
   }
@@ -33,6 +34,15 @@ function work(job: Job): Done {
   if (job.kind === "open") return { mesh, shape, json: writeJson(mesh) };
   if (!shape) throw new Error("The reference mesh cannot be drawn.");
   return shape;
+}
+
+/** Every array in an answer, to be handed over instead of copied. */
+function buffers(value: object, found = new Set<ArrayBuffer>()): Set<ArrayBuffer> {
+  for (const part of Object.values(value) as unknown[]) {
+    if (ArrayBuffer.isView(part)) found.add(part.buffer as ArrayBuffer);
+    else if (typeof part === "object" && part !== null && !Array.isArray(part)) buffers(part, found);
+  }
+  return found;
 }
 
 function explain(error: unknown): string {
