@@ -77,13 +77,6 @@ class Document:
         self._shapes.append((path, rows, count, width))
         return flat.reshape(count, width)
 
-    def vector(self, value: Any, path: str, limit: int, *, whole: bool) -> NDArray[Any]:
-        rows = self.rows(value, path, limit)
-        flat = _flatten(rows, path, whole)
-        if flat.size != len(rows) or any(isinstance(row, simdjson.Array) for row in rows):
-            raise Invalid("must be a flat array of numbers", path=path)
-        return flat
-
     def ragged(
         self, value: Any, path: str, limit: int, *, whole: bool
     ) -> tuple[NDArray[Any], IntArray]:

@@ -29,9 +29,7 @@ class TorchScriptRuntime:
 
     def __init__(self, bundle: Bundle, device: str) -> None:
         self._device = torch.device(device)
-        self._module: Any = torch.jit.load(  # type: ignore[no-untyped-call]
-            str(bundle.file("model.ts")), map_location=self._device
-        )
+        self._module: Any = torch.jit.load(str(bundle.file("model.ts")), map_location=self._device)
         self._module.eval()
         self._inputs = [spec.name for spec in bundle.manifest.inputs]
         self._outputs = [spec.name for spec in bundle.manifest.outputs]
@@ -129,7 +127,7 @@ _local = threading.local()
 def _stream(device: torch.device) -> Any:
     streams: dict[torch.device, Any] = _local.__dict__.setdefault("streams", {})
     if device not in streams:
-        streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        streams[device] = torch.cuda.Stream(device)
     return streams[device]
 
 

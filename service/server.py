@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
 import time
@@ -146,6 +147,8 @@ class DrainingServer(uvicorn.Server):
         log.info("serving on %s://%s:%d after %.1f s", scheme, address, port, seconds)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._settings.workers > 1 and sig == signal.SIGINT:
+            return  # a terminal interrupts us all; the parent passes it on, once
         if self._loop is None or not self.started:
             self.should_exit = True
         elif self._draining is not None:

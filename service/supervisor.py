@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import logging
 import multiprocessing
 import os
@@ -21,6 +23,7 @@ from service.settings import Settings
 
 log = logging.getLogger("splinecnn.supervisor")
 
+_PR_SET_PDEATHSIG = 1  # from <sys/prctl.h>
 _SETTLED_SECONDS = 30.0  # a worker that dies younger than this has probably never served
 
 
@@ -96,6 +99,14 @@ class Supervisor:
 
 
 def _work(settings: Settings, listening: socket.socket) -> None:
-    # A terminal sends its interrupt to all of us; the parent passes it on, once.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent()
     raise SystemExit(serve(settings, [listening]))
+
+
+def _end_with_parent() -> None:
+    """Drain when the parent is gone, however it went; nobody else would ever tell us to."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:
+        raise SystemExit(FAILED)

@@ -1,0 +1,322 @@
+"""What serving costs: decoding, batching, HTTP, start; ratios taken in one run on one machine.
+
+    python tests/bench/serve.py [--models bundles] [--seconds 5]
+
+Without --models, networks of the paper's sizes with random weights are exported first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import torch
+import trimesh
+
+from model.export import export_bundle
+from model.graph import pack
+from model.tasks import label_graph, mesh_graph
+from model.zoo import ZooEntry, write_zoo
+from service import answers, oip
+from service.codec import Document
+from service.engine import Engine
+from service.inputs import read_question
+from service.metrics import Metrics
+from service.models import Model
+from service.repository import Repository
+from service.settings import Settings
+
+warnings.simplefilter("ignore")
+
+
+def globe(rings: int = 82, segments: int = 84) -> tuple[np.ndarray, np.ndarray]:
+    """A sphere with the 6,890 vertices and 13,776 faces of a body."""
+    theta = np.pi * np.arange(1, rings + 1) / (rings + 1)
+    phi = 2 * np.pi * np.arange(segments) / segments
+    side = [np.outer(np.sin(theta), f(phi)).ravel() for f in (np.cos, np.sin)]
+    middle = np.stack([*side, np.repeat(np.cos(theta), segments)], 1)
+    vertices = np.concatenate([[[0, 0, 1]], middle, [[0, 0, -1]]])
+    at = 1 + np.arange(rings * segments).reshape(rings, segments)
+    a, b = at[:-1].ravel(), np.roll(at[:-1], -1, 1).ravel()
+    c, d = at[1:].ravel(), np.roll(at[1:], -1, 1).ravel()
+    last = len(vertices) - 1
+    top = np.stack([np.zeros(segments), at[0], np.roll(at[0], -1)], 1)
+    bottom = np.stack([np.full(segments, last), np.roll(at[-1], -1), at[-1]], 1)
+    faces = np.concatenate([top, np.stack([a, c, b], 1), np.stack([b, c, d], 1), bottom])
+    return vertices, faces.astype(np.int64)
+
+
+def superpixels(nodes: int, seed: int) -> dict[str, Any]:
+    """A planar graph of about 75 nodes, each joined to its six nearest."""
+    rng = np.random.default_rng(seed)
+    positions = rng.random((nodes, 2)) * 28
+    distance = np.linalg.norm(positions[:, None] - positions[None], axis=2)
+    near = np.argsort(distance, 1)[:, 1:7]
+    edges = np.stack([np.repeat(np.arange(nodes), 6), near.ravel()], 1)
+    return {
+        "num_nodes": nodes,
+        "edges": edges.tolist(),
+        "features": rng.random((nodes, 1)).round(4).tolist(),
+        "positions": positions.round(3).tolist(),
+    }
+
+
+def make_bundles(root: Path) -> Path:
+    torch.manual_seed(0)
+    vertices, faces = globe()
+    body = ZooEntry("bodies", "correspondence", {}, "cartesian", reference="reference.ply")
+    cora = ZooEntry("cora", "node", {}, "degree")
+    digits = ZooEntry("mnist-superpixels", "superpixels", {}, "cartesian", image="superpixels")
+    for entry in (body, cora, digits):
+        write_zoo(root / "zoo" / entry.name, entry, entry.build().state_dict())
+    trimesh.Trimesh(vertices, faces, process=False).export(root / "zoo/bodies/reference.ply")
+    for entry in (body, cora, digits):
+        export_bundle(root / "zoo" / entry.name, root / "bundles")
+    return root / "bundles"
+
+
+def best_ms(work: Callable[[], Any], repeats: int = 40) -> float:
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - started)
+    return min(times) * 1000
+
+
+def show(what: str, value: str, target: str = "") -> None:
+    print(f"{what:<66} {value:>14}  {target}", flush=True)
+
+
+def codecs(model: Model) -> None:
+    vertices, faces = globe()
+    mesh = {"vertices": vertices.round(6).tolist(), "faces": faces.tolist()}
+    body = orjson.dumps({"mesh": mesh})
+    settings = Settings()
+    lookup: Any = lambda task, name: model  # noqa: E731
+    ours = best_ms(
+        lambda: read_question("correspondence", body, "application/json", {}, settings, lookup)
+    )
+    theirs = best_ms(lambda: orjson.loads(body))
+    parse = best_ms(lambda: Document(body))
+    show(f"decode a mesh of {len(body) // 1000} kB to a checked graph", f"{ours:.2f} ms")
+    show("orjson.loads of the same bytes", f"{theirs:.2f} ms")
+    show("decode / orjson.loads", f"{ours / theirs:.2f}", "<= 1")
+    show("of which simdjson's parse", f"{parse:.2f} ms")
+    index = np.random.default_rng(0).integers(0, 6890, 6890).astype(np.int32)
+    sure = np.random.default_rng(1).random(6890, np.float32)
+    facts = {"model": {"name": "bodies", "version": "1"}}
+    answer = answers.Answer(facts, {"correspondence": index, "confidence": sure})
+    encode = best_ms(lambda: answers.encode(answer, answers.JSON, {"run": 1.0}, "id"))
+    plain = best_ms(lambda: orjson.dumps(answer.arrays, option=orjson.OPT_SERIALIZE_NUMPY))
+    show("encode the answer / orjson.dumps of its arrays", f"{encode / plain:.2f}", "<= 2")
+    tail = vertices.astype("<f4").tobytes() + faces.astype("<i4").tobytes()
+    head = orjson.dumps(
+        {
+            "inputs": [
+                _spec("vertices", vertices, "FP32", 4),
+                _spec("faces", faces, "INT32", 4),
+            ]
+        }
+    )
+    binary = best_ms(lambda: oip.read_infer(head + tail, str(len(head)), 1 << 26))
+    raw = best_ms(lambda: _json_tensors(body))
+    show("OIP binary tensors / JSON arrays, bytes to arrays", f"{binary / raw:.3f}", "<= 0.15")
+
+
+def _spec(name: str, array: np.ndarray, kind: str, size: int) -> dict[str, Any]:
+    parameters = {"binary_data_size": array.size * size}
+    return {"name": name, "shape": list(array.shape), "datatype": kind, "parameters": parameters}
+
+
+def _json_tensors(body: bytes) -> None:
+    document = Document(body)
+    mesh = document.root["mesh"]
+    document.matrix(mesh["vertices"], "vertices", 3, 10**6, whole=False)
+    document.matrix(mesh["faces"], "faces", 3, 10**6, whole=True)
+    document.check_shapes()
+
+
+async def engine_rate(settings: Settings, model: Model, seconds: float) -> float:
+    """Graphs per second of the engine alone, with 64 callers."""
+    engine = Engine(settings, Metrics())
+    engine.start()
+    graphs = [
+        label_graph(g["num_nodes"], g["edges"], g["features"], g["positions"])
+        for g in (superpixels(50 + seed % 50, seed) for seed in range(64))
+    ]
+    done = 0
+    end = time.monotonic() + seconds
+
+    async def caller(number: int) -> None:
+        nonlocal done
+        while time.monotonic() < end:
+            await engine.predict(model, graphs[number], 1, deadline=end + 60)
+            done += 1
+
+    await asyncio.gather(*(caller(number) for number in range(64)))
+    await engine.stop()
+    return done / seconds
+
+
+class Server:
+    """The service in its own process."""
+
+    def __init__(self, models: Path, **changes: Any) -> None:
+        fields = {"models": str(models), "port": 0, "log_level": "info", **changes}
+        code = (
+            "import sys; from service.server import run; from service.settings import Settings; "
+            f"sys.exit(run(Settings(**{fields!r})))"
+        )
+        started = time.perf_counter()
+        self.child = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", code],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.getcwd()},
+        )
+        assert self.child.stderr is not None
+        for line in self.child.stderr:
+            found = re.search(r"serving on http://([\d.]+):(\d+)", line)
+            if found:
+                break
+        else:
+            raise SystemExit("the service did not start")
+        self.host, self.port = found[1], int(found[2])
+        self.ready_seconds = time.perf_counter() - started
+        threading.Thread(target=self.child.stderr.read, daemon=True).start()
+
+    def resident_mb(self) -> float:
+        status = Path(f"/proc/{self.child.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found is not None
+        return int(found[1]) / 1024
+
+    def stop(self) -> None:
+        self.child.terminate()
+        self.child.wait(60)
+
+    async def load(
+        self, route: str, bodies: list[bytes], callers: int, seconds: float
+    ) -> tuple[list[float], list[bytes]]:
+        """Seconds of every answered request, and the last answer of each caller."""
+        end = time.monotonic() + seconds
+        times: list[float] = []
+
+        async def caller(number: int) -> bytes:
+            reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 24)
+            head = f"POST {route} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            turn, answer = number, b""
+            while time.monotonic() < end or not answer:
+                body = bodies[turn % len(bodies)]
+                turn += 1
+                started = time.perf_counter()
+                writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                top = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"content-length: (\d+)", top)
+                assert top.startswith(b"HTTP/1.1 200") and length, top
+                answer = await reader.readexactly(int(length[1]))
+                times.append(time.perf_counter() - started)
+            writer.close()
+            return answer
+
+        last = await asyncio.gather(*(caller(number) for number in range(callers)))
+        return times, list(last)
+
+
+def quantile(times: list[float], q: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(q * len(times)))] * 1000
+
+
+def service(models: Path, seconds: float) -> None:
+    small = [orjson.dumps({"graph": superpixels(50 + seed % 50, seed)}) for seed in range(64)]
+    vertices, faces = globe()
+    mesh = orjson.dumps({"mesh": {"vertices": vertices.round(5).tolist(), "faces": faces.tolist()}})
+    rates, alone = {}, {}
+    for batching in (False, True):
+        server = Server(models, batching=batching)
+        asyncio.run(server.load("/v1/graph-label", small, 4, 1))
+        times, _ = asyncio.run(server.load("/v1/graph-label", small, 16, seconds))
+        rates[batching] = len(times) / seconds
+        times, _ = asyncio.run(server.load("/v1/graph-label", small, 1, seconds))
+        alone[batching] = quantile(times, 0.5)
+        if batching:
+            show("ready after", f"{server.ready_seconds:.1f} s", "<= 5")
+            measured(server, small, mesh, seconds)
+            show("resident memory after all that", f"{server.resident_mb():.0f} MB", "<= 1000")
+        server.stop()
+    show("16 callers, 75-node graphs, batching off", f"{rates[False]:.0f} /s")
+    show("16 callers, 75-node graphs, batching on", f"{rates[True]:.0f} /s")
+    show("on / off", f"{rates[True] / rates[False]:.2f}", ">= 2.5")
+    show("1 caller p50, on / off", f"{alone[True] / alone[False]:.2f}", "<= 1.10")
+
+
+def measured(server: Server, small: list[bytes], mesh: bytes, seconds: float) -> None:
+    times, last = asyncio.run(server.load("/v1/correspondence", [mesh], 1, seconds))
+    stages = orjson.loads(last[0])["timings_ms"]
+    typical = statistics.median(times) * 1000
+    show("one mesh over HTTP and JSON, p50", f"{typical:.1f} ms")
+    show("of which outside the model run (last request)", f"{typical - stages['run']:.2f} ms")
+    quiet, _ = asyncio.run(server.load("/v1/graph-label", small, 4, seconds))
+
+    async def beside() -> list[float]:
+        stream = asyncio.create_task(server.load("/v1/correspondence", [mesh], 2, seconds))
+        times, _ = await server.load("/v1/graph-label", small, 4, seconds)
+        await stream
+        return times
+
+    loud = asyncio.run(beside())
+    for name, q, target in (("p50", 0.5, "<= 3"), ("p99", 0.99, "<= 10")):
+        ratio = quantile(loud, q) / quantile(quiet, q)
+        show(f"small graphs beside a stream of meshes, {name}, times quiet", f"{ratio:.2f}", target)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    arguments = parser.parse_args()
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {load}")
+    print(f"Python {platform.python_version()}, torch {torch.__version__}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        models = arguments.models or make_bundles(Path(folder))
+        settings = Settings(models=models, watch_seconds=0)
+        repository = Repository(settings, Metrics())
+        repository.load_all()
+        codecs(repository.resolve("correspondence", None))
+        digits = repository.get("mnist-superpixels")
+        off = settings.model_copy(update={"batching": False})
+        rates = {
+            name: asyncio.run(engine_rate(each, digits, arguments.seconds))
+            for name, each in (("off", off), ("on", settings))
+        }
+        for name, rate in rates.items():
+            show(f"engine, 75-node graphs, batching {name}", f"{rate:.0f} /s")
+        show("on / off", f"{rates['on'] / rates['off']:.2f}", ">= 5")
+        vertices, faces = globe()
+        graph = mesh_graph(vertices, faces)
+        bare = repository.resolve("correspondence", None)
+        run = best_ms(lambda: bare.run([graph], 1, "cpu"), 5)
+        show("bare model run of one mesh", f"{run:.1f} ms")
+        show("of which packing", f"{best_ms(lambda: pack([graph])):.2f} ms")
+        service(models, arguments.seconds)
+
+
+if __name__ == "__main__":
+    main()

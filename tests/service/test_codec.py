@@ -1,0 +1,106 @@
+"""JSON to arrays: exact numbers, proven shapes, and limits before copies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from service import answers, codec
+from service.codec import Document
+from service.errors import BadRequest, Invalid, NotAcceptable, TooLarge
+
+
+def matrix(rows: Any, width: int = 3, *, whole: bool = False, limit: int = 100) -> Any:
+    document = Document(orjson.dumps({"rows": rows}))
+    found = document.matrix(document.root["rows"], "rows", width, limit, whole=whole)
+    document.check_shapes()
+    return found
+
+
+def test_numbers_arrive_exactly() -> None:
+    rows = [[0.1, -1e-300, 3], [2**53 - 1, 5e-324, 1.7976931348623157e308]]
+    assert (matrix(rows) == np.array(rows)).all()
+    whole = [[-(2**63), 2**63 - 1, 0]]
+    assert matrix(whole, whole=True).tolist() == whole
+
+
+def test_even_rows_are_proven_without_looking_at_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    def walk(*_: object) -> None:
+        raise AssertionError("the rows were walked one by one")
+
+    monkeypatch.setattr(codec, "_find_bad_row", walk)
+    assert matrix([[1, 2, 3]] * 50).shape == (50, 3)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"rows": [[1,2,3],[4,5,6]], "note": "a \\" quote"}',
+        b'{"note": "[[,,],[,,]]", "rows": [[1,2,3],[4,5,6]]}',
+        b'{ "rows" : [ [ 1 , 2 , 3 ] ,\n[4,5,6] ] , "z": [1] }',
+    ],
+)
+def test_where_the_quick_proof_fails_the_rows_are_walked(body: bytes) -> None:
+    document = Document(body)
+    document.matrix(document.root["rows"], "rows", 3, 10, whole=False)
+    document.check_shapes()
+
+
+@pytest.mark.parametrize(
+    ("rows", "path"),
+    [
+        ([[1, 2], [3, 4, 5, 6]], "rows[0]"),
+        ([[1, 2, 3], [4, 5, 6, 7], [8, 9]], "rows[1]"),
+        ([[[1], 2, 3]], "rows[0][0]"),
+        ([[1, [2, 3]], [4, 5, 6]], "rows[0]"),
+    ],
+)
+def test_ragged_rows_that_add_up_are_found(rows: Any, path: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        matrix(rows)
+    assert caught.value.errors[0].path == path
+
+
+def test_the_length_is_checked_before_the_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_flatten", lambda *_: pytest.fail("copied"))
+    with pytest.raises(TooLarge, match="at most 2 rows, got 3"):
+        matrix([[1, 2, 3]] * 3, limit=2)
+
+
+def test_ragged_rows_keep_their_lengths() -> None:
+    document = Document(b'{"rows": [[5], [], [6, 7]]}')
+    flat, offsets = document.ragged(document.root["rows"], "rows", 10, whole=True)
+    assert flat.tolist() == [5, 6, 7]
+    assert offsets.tolist() == [0, 1, 1, 3]
+    nested = Document(b'{"rows": [[5], [[6, 7]]]}')
+    with pytest.raises(Invalid, match="not of arrays"):
+        nested.ragged(nested.root["rows"], "rows", 10, whole=True)
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("", answers.JSON),
+        ("*/*", answers.JSON),
+        ("text/html, */*;q=0.1", answers.JSON),
+        ("application/octet-stream", answers.RAW),
+        ("application/json;q=0.5, application/x-npy", answers.NPY),
+        ("application/x-npy;q=0, application/json", answers.JSON),
+    ],
+)
+def test_the_answer_comes_in_the_form_preferred(accept: str, media: str) -> None:
+    assert answers.negotiate(accept) == media
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "application/json;q=x"])
+def test_no_common_form_is_406(accept: str) -> None:
+    with pytest.raises(NotAcceptable):
+        answers.negotiate(accept)
+
+
+def test_what_is_not_json_is_said_plainly() -> None:
+    with pytest.raises(BadRequest, match="not valid JSON"):
+        Document(b'{"a": tru}')

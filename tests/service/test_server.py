@@ -1,0 +1,232 @@
+"""The process: starting, refusing to start, draining on SIGTERM, several workers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from service_toys import ball, ring
+
+from service.runner import DeviceError, check_device
+from service.server import REFUSED, run
+from service.settings import Settings
+
+Make = Callable[..., Settings]
+
+
+class Process:
+    """The service in a process of its own, its log read as it comes."""
+
+    def __init__(self, **fields: Any) -> None:
+        code = (
+            "import sys; from service.server import run; from service.settings import Settings; "
+            f"sys.exit(run(Settings(**{fields!r})))"
+        )
+        self.child = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", code],
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=Path.cwd(),
+            env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        )
+        self.lines: list[str] = []
+        assert self.child.stderr is not None
+        for line in self.child.stderr:
+            self.lines.append(line)
+            found = re.search(r"serving on (http\S+)", line)
+            if found:
+                self.url = found[1]
+                break
+        else:
+            raise AssertionError("".join(self.lines))
+        self._reader = threading.Thread(target=self.lines.extend, args=[self.child.stderr])
+        self._reader.start()
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        self.child.send_signal(how)
+        return self.wait()
+
+    @property
+    def reading(self) -> bool:
+        return self._reader.is_alive()
+
+    def wait(self) -> int:
+        code = self.child.wait(60)
+        self._reader.join(60)
+        if not self.reading:
+            assert self.child.stderr is not None
+            self.child.stderr.close()
+        return code
+
+
+@pytest.fixture
+def launch(toy_bundles: Path) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def make(**changes: Any) -> Process:
+        fields = {"models": str(toy_bundles), "port": 0, "threads": 1, "watch_seconds": 0}
+        started.append(Process(**{**fields, **changes}))
+        return started[-1]
+
+    yield make
+    for process in started:
+        if process.child.poll() is None:
+            process.child.kill()
+            process.wait()
+
+
+def test_sigterm_answers_what_was_accepted_and_tells_others_503(
+    launch: Callable[..., Process],
+) -> None:
+    process = launch(drain_notice_seconds=1.0)
+    answers: list[int] = []
+
+    def post() -> None:
+        body = {"mesh": ball(5)}  # 10,242 vertices: long enough to be under way
+        answer = httpx.post(f"{process.url}/v1/correspondence", json=body, timeout=60)
+        answers.append(answer.status_code)
+
+    callers = [threading.Thread(target=post) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    with httpx.Client(base_url=process.url) as client:
+        while "splinecnn_in_flight 4.0" not in client.get("/metrics").text:
+            if len(answers) == 4:
+                break
+        process.child.send_signal(signal.SIGTERM)
+        while client.get("/readyz").status_code != 503:
+            pass
+        assert client.get("/healthz").status_code == 200
+        refused = client.post("/v1/node-labels", json={"graph": ring()})
+        assert refused.status_code == 503
+        assert "shutting down" in refused.json()["detail"]
+    for caller in callers:
+        caller.join()
+    assert answers == [200] * 4
+    assert process.wait() == 0
+    assert any("drained" in line for line in process.lines)
+
+
+def test_several_workers_share_a_port_and_their_metrics(launch: Callable[..., Process]) -> None:
+    process = launch(workers=2)
+    for _ in range(6):  # new connections, so that both workers get some
+        assert (
+            httpx.post(f"{process.url}/v1/node-labels", json={"graph": ring()}).status_code == 200
+        )
+    text = httpx.get(f"{process.url}/metrics").text
+    assert 'splinecnn_predictions_total{model="cora",version="1"} 6.0' in text
+    refused = httpx.post(f"{process.url}/v2/repository/models/cora/load")
+    assert refused.status_code == 403
+    os.kill(_workers(process.child.pid)[-1], signal.SIGKILL)
+    assert httpx.get(f"{process.url}/readyz", timeout=60).status_code == 200
+    assert process.stop() == 0
+
+
+@pytest.mark.slow
+def test_workers_end_with_a_parent_that_was_killed(launch: Callable[..., Process]) -> None:
+    process = launch(workers=2, drain_notice_seconds=0)
+    assert process.stop(signal.SIGKILL) == -signal.SIGKILL
+    assert not process.reading  # their end closed the log
+
+
+def _workers(pid: int) -> list[int]:
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [
+        int(child)
+        for child in children
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
+
+
+def test_a_port_in_use_is_one_line(settings: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert run(settings(port=taken.getsockname()[1])) == REFUSED
+    line = capsys.readouterr().err
+    assert "Address already in use" in line
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"models": Path("nowhere")}, "there is no directory nowhere"),
+        ({"device": "cuda"}, "device cuda was asked for, but"),
+        ({"device": "cuda", "runtime": "onnx"}, "no CUDA provider"),
+        ({"api_keys_file": Path("no-keys")}, "cannot read the key file no-keys"),
+        ({"tls_cert": Path("no.pem"), "tls_key": Path("no.key")}, "there is no file no.pem"),
+        ({"host": "256.1.1.1"}, "cannot listen on 256.1.1.1"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line(
+    settings: Make,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert run(settings(**changes)) == REFUSED
+    line = capsys.readouterr().err
+    assert line.startswith("splinecnn: ")
+    assert message in line
+    assert line.count("\n") == 1
+
+
+def test_an_empty_directory_says_how_to_fill_it(
+    settings: Make, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(settings(models=tmp_path)) == REFUSED
+    assert "splinecnn export" in capsys.readouterr().err
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    check_device("cuda:0", "torchscript")
+    with pytest.raises(DeviceError, match="only 1 CUDA devices are here"):
+        check_device("cuda:1", "torchscript")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"device": "tpu"}, "must be cpu, cuda or cuda:<number>, got 'tpu'"),
+        ({"tls_cert": "a.pem"}, "tls_cert and tls_key go together"),
+        ({"default_models": "cora"}, "must look like task=name"),
+        ({"port": 70000}, "less than or equal to 65535"),
+        ({"bogus": 1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_bad_settings_are_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        Settings(**fields)
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPLINECNN_PORT", "9001")
+    monkeypatch.setenv("SPLINECNN_CORS_ORIGINS", "https://a.example, https://b.example")
+    monkeypatch.setenv("SPLINECNN_DEFAULT_MODELS", "correspondence=bodies")
+    monkeypatch.setenv("SPLINECNN_DEVICE", "cuda:0,cuda:1")
+    settings = Settings()
+    assert settings.port == 9001
+    assert settings.cors_origins == ["https://a.example", "https://b.example"]
+    assert settings.default_models == {"correspondence": "bodies"}
+    assert settings.devices == ["cuda:0", "cuda:1"]
+
+
+def test_every_setting_is_one_sentence() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
