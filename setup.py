@@ -4,6 +4,7 @@ Environment: SPLINECNN_CUDA=auto|0|1, SPLINECNN_CUDA_ARCHS="75;80;…", SPLINECN
 (a failed build is an error), SPLINECNN_SKIP_NATIVE=1 (build nothing), CXX, CUDA_HOME.
 """
 
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -87,26 +88,23 @@ def run(command: list[str]) -> None:
         raise NotBuilt(f"{shlex.join(command)} failed:\n{done.stdout}{done.stderr}")
 
 
-class Compiler:
-    """Turns sources into objects, each only if it, a header or a flag has changed."""
-
-    def __init__(self) -> None:
-        headers = sorted([*SOURCES.rglob("*.h"), *SOURCES.rglob("*.inc"), *SOURCES.rglob("*.cuh")])
-        headers.append(HERE / "ops" / "schemas.inc")
-        self.headers = b"".join(path.read_bytes() for path in headers)
-
-    def __call__(self, job: tuple[Path, list[str]]) -> str:
-        source, command = job
-        key = hashlib.sha256(self.headers + source.read_bytes() + repr(command).encode())
-        name = "-".join(source.relative_to(SOURCES).parts)  # cpu and cuda share file names
-        made = OBJECTS / f"{name}-{key.hexdigest()[:16]}.o"
-        if not made.exists():
-            for stale in OBJECTS.glob(f"{name}-*.o"):
-                stale.unlink(missing_ok=True)
-            part = made.with_suffix(f".{os.getpid()}.part")
-            run([*command, "-c", str(source), "-o", str(part)])
-            part.replace(made)
-        return str(made)
+def compile_source(job: tuple[Path, list[str]]) -> str:
+    """The object of a source, made only if it, a header near it or a flag has changed."""
+    source, command = job
+    key = hashlib.sha256(repr(command).encode())
+    for folder in sorted({SOURCES, source.parent, HERE / "ops"}):
+        for header in sorted(p for p in folder.iterdir() if p.suffix in (".h", ".inc", ".cuh")):
+            key.update(header.read_bytes())
+    key.update(source.read_bytes())
+    name = "-".join(source.relative_to(SOURCES).parts)  # cpu and cuda share file names
+    made = OBJECTS / f"{name}-{key.hexdigest()[:16]}.o"
+    if not made.exists():
+        for stale in OBJECTS.glob(f"{name}-*.o"):
+            stale.unlink(missing_ok=True)
+        part = made.with_suffix(f".{os.getpid()}.part")
+        run([*command, "-c", str(source), "-o", str(part)])
+        part.replace(made)
+    return str(made)
 
 
 def cpu_jobs(cxx: str, include: Path, extra: list[str]) -> list[tuple[Path, list[str]]]:
@@ -151,8 +149,13 @@ def build(target: Path) -> None:
     if nvcc:
         more, link = cuda_jobs(nvcc, cxx, jobs[0][1])
         jobs += more
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(Compiler(), jobs))
+    with (OBJECTS / "lock").open("w") as lock, ThreadPoolExecutor(os.cpu_count()) as pool:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would remove each other's objects
+        objects = list(pool.map(compile_source, jobs))
+        link_objects(cxx, objects, link, target)
+
+
+def link_objects(cxx: str, objects: list[str], link: list[str], target: Path) -> None:
     # an empty stand-in with the right soname: nothing of torch is needed to link against it
     stub = OBJECTS / "libtorch_cpu.so"
     run([cxx, "-shared", "-Wl,-soname,libtorch_cpu.so", "-x", "c++", os.devnull, "-o", str(stub)])

@@ -1,8 +1,10 @@
 // Basis values, and the plan: every (edge, active weight) sorted by (tile, weight, node).
 #include <torch/csrc/stable/library.h>
 
+#include <memory>
 #include <numeric>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tensors.h"
@@ -136,29 +138,44 @@ struct ByNode {
   }
 };
 
-// What a unit adds to its node: S entries of a weight and a coefficient each.
+// What units add to their nodes: S entries of a weight and a coefficient each.
 template <typename T>
 struct Entries {
-  std::vector<T> coef;
-  std::vector<int32_t> weight;
-  Entries(int64_t count) : coef(count), weight(count) {}
+  std::unique_ptr<T[]> coef;
+  std::unique_ptr<int32_t[]> weight;
+  explicit Entries(int64_t count) : coef(new T[count]), weight(new int32_t[count]) {}
 };
 
 // Sorts entries that lie by node into (tile, weight, node) order, in two passes over each tile:
-// one that counts, one that writes. `fill(j, node)` makes the S entries of the j-th unit by node.
-template <typename T, typename Fill, typename SourceOf>
+// one that counts, one that writes. `fill(j, node, coef, weight)` makes the S entries of the j-th
+// unit by node; a small graph keeps them between the passes, a large one saves the memory.
+template <typename T, typename Fill, typename SourceOf, typename Prefetch>
 Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode& by_node,
-             Entries<T>& entries, const Fill& fill, const SourceOf& source_of) {
+             const Fill& fill, const SourceOf& source_of, const Prefetch& prefetch) {
+  constexpr int64_t SMALL = int64_t(1) << 23, AHEAD = 16;
   const int64_t tiles = tile_count(nodes, K), size = tile_size(nodes, tiles);
+  const int64_t total = int64_t(by_node.unit.size()) * S;
+  const bool small = total <= SMALL;
+  const Entries<T> all(small ? total : 0);
   struct Counts {
     int64_t entries = 0, rows = 0, groups = 0;
   };
   std::vector<Counts> start(tiles + 1);
-  const auto each_entry = [&](int64_t tile, const auto& f) {
-    for (int64_t i = tile * size; i < std::min(nodes, (tile + 1) * size); ++i)
-      for (int64_t j = by_node.ptr[i]; j < by_node.ptr[i + 1]; ++j)
+  const auto each_entry = [&](int64_t tile, bool first, const auto& f) {
+    const int64_t begin = tile * size, end = std::min(nodes, begin + size);
+    if (begin >= end) return;
+    const int64_t from = by_node.ptr[begin], to = by_node.ptr[end];
+    const Entries<T> own(small ? 0 : (to - from) * S);
+    T* const coef = small ? all.coef.get() + from * S : own.coef.get();
+    int32_t* const weight = small ? all.weight.get() + from * S : own.weight.get();
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t j = by_node.ptr[i]; j < by_node.ptr[i + 1]; ++j) {
+        const int64_t at = (j - from) * S;
+        if (j + AHEAD < to) prefetch(by_node.unit[j + AHEAD]);
+        if (first || !small) fill(j, i, coef + at, weight + at);
         for (int64_t s = 0; s < S; ++s)
-          if (keep_zeros || entries.coef[j * S + s] != T(0)) f(i, j, s, entries.weight[j * S + s]);
+          if (keep_zeros || coef[at + s] != T(0)) f(i, j, s, weight[at + s], coef[at + s]);
+      }
   };
   // per weight of a tile: entries, rows, and the last node seen (nodes come in order)
   struct Weight {
@@ -166,11 +183,9 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode&
   };
   std::vector<std::vector<Weight>> weights(tiles);
   for_each(tiles, [&](int64_t t) {
-    for (int64_t i = t * size; i < std::min(nodes, (t + 1) * size); ++i)
-      for (int64_t j = by_node.ptr[i]; j < by_node.ptr[i + 1]; ++j) fill(j, i);
     weights[t].resize(K);
     Weight* const of = weights[t].data();
-    each_entry(t, [&](int64_t i, int64_t, int64_t, int32_t p) {
+    each_entry(t, true, [&](int64_t i, int64_t, int64_t, int32_t p, T) {
       Weight& w = of[p];
       ++w.entries;
       w.rows += w.node != i;
@@ -213,7 +228,7 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode&
       r += std::exchange(w.rows, int32_t(r));
       w.node = -1;
     }
-    each_entry(t, [&](int64_t i, int64_t j, int64_t s, int32_t p) {
+    each_entry(t, false, [&](int64_t i, int64_t j, int64_t s, int32_t p, T value) {
       Weight& w = of[p];
       if (w.node != i) {
         w.node = int32_t(i);
@@ -221,7 +236,7 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode&
         row_node_at[w.rows++] = int32_t(i);
       }
       const int64_t unit = by_node.unit[j];
-      coef_at[w.entries] = entries.coef[j * S + s];
+      coef_at[w.entries] = value;
       src_at[w.entries] = int32_t(source_of(unit));
       pair_at[w.entries++] = int32_t(unit * S + s);
     });
@@ -253,24 +268,27 @@ Plan plan(const Tensor& edge_index, const Tensor& pseudo, const Sizes& kernel_si
   return with_dtype(u, [&](auto zero) {
     using T = decltype(zero);
     const ByNode by_node(num_nodes, E, [&](int64_t e) { return target[e]; });
-    Entries<T> entries(E * S);
+    const T* const coordinates = data<T>(u);
     FirstPlace outside;
-    const auto fill = [&](int64_t j, int64_t node) {
+    const auto fill = [&](int64_t j, int64_t node, T* value, int32_t* index) {
       const int64_t e = by_node.unit[j];
-      T* const value = entries.coef.data() + j * S;
-      int32_t* const index = entries.weight.data() + j * S;
-      if (!inside(data<T>(u), e, spline.D, &outside)) {
+      if (!inside(coordinates, e, spline.D, &outside)) {
+        std::fill_n(value, S, T(0));
         std::fill_n(index, S, 0);
         return;
       }
-      expand(spline, data<T>(u) + e * spline.D, value, index);
+      expand(spline, coordinates + e * spline.D, value, index);
       if (mean) {
         const T count = T(by_node.ptr[node + 1] - by_node.ptr[node]);
         for (int64_t s = 0; s < S; ++s) value[s] /= count;
       }
     };
-    Plan made = arrange<T>(num_nodes, S, spline.K, keep_zeros, by_node, entries, fill,
-                           [&](int64_t e) { return source[e]; });
+    Plan made = arrange<T>(
+        num_nodes, S, spline.K, keep_zeros, by_node, fill, [&](int64_t e) { return source[e]; },
+        [&](int64_t e) {
+          __builtin_prefetch(coordinates + e * spline.D);
+          __builtin_prefetch(source + e);
+        });
     report(outside, data<T>(u), spline.D);
     return made;
   });
@@ -298,13 +316,17 @@ Plan transpose(const Tensor& coef, const Tensor& src, const Tensor& row_ptr, con
           }
     });
     const ByNode by_node(num_sources, Q, [&](int64_t q) { return old.src[q]; });
-    Entries<T> entries(Q);
-    const auto fill = [&](int64_t j, int64_t) {
-      entries.coef[j] = old.coef[by_node.unit[j]];
-      entries.weight[j] = weight[by_node.unit[j]];
+    const auto fill = [&](int64_t j, int64_t, T* value, int32_t* index) {
+      *value = old.coef[by_node.unit[j]];
+      *index = weight[by_node.unit[j]];
     };
-    return arrange<T>(num_sources, 1, K, true, by_node, entries, fill,
-                      [&](int64_t q) { return target[q]; });
+    return arrange<T>(
+        num_sources, 1, K, true, by_node, fill, [&](int64_t q) { return target[q]; },
+        [&](int64_t q) {
+          __builtin_prefetch(old.coef + q);
+          __builtin_prefetch(weight.data() + q);
+          __builtin_prefetch(target.data() + q);
+        });
   });
 }
 
