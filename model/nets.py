@@ -60,8 +60,8 @@ class CorrespondenceNet(nn.Module):
         """What the last layer scores: [V, hidden]. Every vertex starts with the constant 1."""
         x = torch.ones(plan.num_nodes, 1, dtype=plan.coef.dtype, device=plan.coef.device)
         for conv in self.convs:
-            x = F.elu(conv(x, plan))
-        x = F.elu(self.hidden(x))
+            x = ops.elu(conv(x, plan))
+        x = ops.elu(self.hidden(x))
         return F.dropout(x, self.dropout, self.training)
 
     def forward(self, vertices: Tensor, faces: Tensor, ptr: Tensor) -> Tensor:
@@ -94,10 +94,15 @@ class NodeNet(nn.Module):
         self, feature_ptr: Tensor, feature_index: Tensor, feature_value: Tensor, plan: Plan
     ) -> Tensor:
         """Log-probabilities [N, classes] from compressed rows of features."""
+        return F.log_softmax(self.logits(feature_ptr, feature_index, feature_value, plan), 1)
+
+    def logits(
+        self, feature_ptr: Tensor, feature_index: Tensor, feature_value: Tensor, plan: Plan
+    ) -> Tensor:
         value = F.dropout(feature_value, self.dropout, self.training)
-        x = F.elu(self.first(feature_ptr, feature_index, value, plan))
+        x = ops.elu(self.first(feature_ptr, feature_index, value, plan))
         x = F.dropout(x, self.dropout, self.training)
-        return F.log_softmax(self.second(x, plan), 1)
+        return self.second(x, plan)
 
     def forward(
         self,
@@ -165,14 +170,17 @@ class SuperpixelNet(nn.Module):
 
     def scores(self, features: Tensor, levels: SuperpixelLevels) -> Tensor:
         """Log-probabilities [B, classes]."""
-        x = F.elu(self.conv1(features, levels.plan1))
+        return F.log_softmax(self.logits(features, levels), 1)
+
+    def logits(self, features: Tensor, levels: SuperpixelLevels) -> Tensor:
+        x = ops.elu(self.conv1(features, levels.plan1))
         x = max_pool(x, levels.members1)
-        x = F.elu(self.conv2(x, levels.plan2))
+        x = ops.elu(self.conv2(x, levels.plan2))
         x = max_pool(x, levels.members2)
         x = average_pool(x, levels.ptr)
-        x = F.elu(self.hidden(x))
+        x = ops.elu(self.hidden(x))
         x = F.dropout(x, self.dropout, self.training)
-        return F.log_softmax(self.head(x), 1)
+        return self.head(x)
 
     def forward(
         self, features: Tensor, positions: Tensor, edge_index: Tensor, ptr: Tensor
@@ -239,14 +247,17 @@ class GridNet(nn.Module):
 
     def scores(self, features: Tensor, levels: GridLevels) -> Tensor:
         """Log-probabilities [B, classes]."""
+        return F.log_softmax(self.logits(features, levels), 1)
+
+    def logits(self, features: Tensor, levels: GridLevels) -> Tensor:
         B, quarter = levels.num_graphs, self.side // 4
-        x = F.elu(self.conv1(features, levels.plan1))
+        x = ops.elu(self.conv1(features, levels.plan1))
         x = cell_max_pool(x, levels.cell, levels.plan2.num_nodes)
-        x = F.elu(self.conv2(x, levels.plan2))
+        x = ops.elu(self.conv2(x, levels.plan2))
         x = x.view(B, quarter, 2, quarter, 2, x.size(1)).amax([2, 4]).view(B, -1)
-        x = F.elu(self.hidden(x))
+        x = ops.elu(self.hidden(x))
         x = F.dropout(x, self.dropout, self.training)
-        return F.log_softmax(self.head(x), 1)
+        return self.head(x)
 
     def forward(
         self, features: Tensor, positions: Tensor, edge_index: Tensor, ptr: Tensor

@@ -1,6 +1,5 @@
 """Networks as they are served: raw graph tensors in, answers out, for `torch.jit.script`."""
 
-import torch
 from torch import Tensor, nn
 
 import ops
@@ -22,7 +21,7 @@ class ServedCorrespondence(nn.Module):
         x = self.net.features(self.net.plan(vertices, faces, ptr))
         head = self.net.head
         value, index, total = ops.linear_top_k(x, head.weight, head.bias, top_k)
-        return index, torch.exp(value - total[:, None])
+        return index, ops.exp(value - total[:, None])
 
 
 class ServedNodeLabels(nn.Module):
@@ -40,8 +39,9 @@ class ServedNodeLabels(nn.Module):
         edge_index: Tensor,
         ptr: Tensor,
     ) -> tuple[Tensor]:
-        scores = self.net(feature_ptr, feature_index, feature_value, edge_index, ptr)
-        return (torch.exp(scores),)
+        plan = self.net.plan(edge_index, ptr, feature_ptr.numel() - 1)
+        logits = self.net.logits(feature_ptr, feature_index, feature_value, plan)
+        return (ops.softmax(logits),)
 
 
 class ServedGraphLabel(nn.Module):
@@ -54,7 +54,8 @@ class ServedGraphLabel(nn.Module):
     def forward(
         self, features: Tensor, positions: Tensor, edge_index: Tensor, ptr: Tensor
     ) -> tuple[Tensor]:
-        return (torch.exp(self.net(features, positions, edge_index, ptr)),)
+        levels = self.net.levels(positions, edge_index, ptr)
+        return (ops.softmax(self.net.logits(features, levels)),)
 
 
 OUTPUTS: dict[str, tuple[str, ...]] = {

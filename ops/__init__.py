@@ -13,10 +13,13 @@ NATIVE = _extension.exists()
 """Whether the compiled kernels are in use (else plain torch: right, but slow)."""
 
 if NATIVE:
-    from ops.pooling import pool
+    from ops import pooling, reference
 
     torch.ops.load_library(_extension)
-    torch.library.impl("splinecnn::pool", "cuda", pool)
+    torch.library.impl("splinecnn::pool", "cuda", pooling.pool)
+    torch.library.impl("splinecnn::elu", "cuda", reference.elu)
+    torch.library.impl("splinecnn::exp", "cuda", reference.exp)
+    torch.library.impl("splinecnn::softmax", "cuda", reference.softmax)
 else:
     from ops import fallback
 
@@ -31,6 +34,7 @@ else:
         _library.impl(_name, getattr(fallback, _name), "CompositeExplicitAutograd")
 
 from ops import autograd, fake  # noqa: E402, F401  (both register themselves)
+from ops.pointwise import elu, exp, softmax  # noqa: E402
 from ops.spline import (  # noqa: E402
     Plan,
     linear_top_k,
@@ -43,7 +47,10 @@ from ops.spline import (  # noqa: E402
 __all__ = [
     "NATIVE",
     "Plan",
+    "elu",
+    "exp",
     "linear_top_k",
+    "softmax",
     "spline_basis",
     "spline_conv",
     "spline_conv_sparse",
