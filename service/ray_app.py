@@ -120,6 +120,7 @@ def run_ray(settings: Settings, replicas: str = "1", cpus: float = 1.0, gpus: fl
     try:
         import ray
         from ray import serve
+        from ray.exceptions import RayError
     except ImportError:
         return _refuse("--ray needs Ray Serve: pip install 'splinecnn-service[ray]'")
     try:
@@ -144,7 +145,7 @@ def run_ray(settings: Settings, replicas: str = "1", cpus: float = 1.0, gpus: fl
         stop.wait()
         serve.delete(NAME)  # waits until every replica has answered what it took
         return 0
-    except RuntimeError as error:
+    except (RayError, RuntimeError) as error:
         print(f"splinecnn: {str(error).splitlines()[0]}", file=sys.stderr)
         return FAILED
     finally:

@@ -74,7 +74,7 @@ class Served:
             except httpx.TransportError:
                 return False
 
-        wait(ready, 120)
+        wait(ready, 300)
         self.sample = self.http.get("/v1/models/toy-nodes/sample").json()
 
     def replicas(self) -> list[int]:
