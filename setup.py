@@ -57,17 +57,12 @@ def find_torch_headers() -> Path:
 
 
 def find_nvcc() -> str | None:
-    home = os.environ.get("CUDA_HOME")
+    """The one in CUDA_HOME if that is set, else the first of the usual places."""
     site = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin" / "nvcc"
-    for place in (
-        home and f"{home}/bin/nvcc",
-        shutil.which("nvcc"),
-        "/usr/local/cuda/bin/nvcc",
-        site,
-    ):
-        if place and Path(place).exists():
-            return str(place)
-    return None
+    places = [shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc", site]
+    if home := os.environ.get("CUDA_HOME"):
+        places = [f"{home}/bin/nvcc"]
+    return next((str(place) for place in places if place and Path(place).exists()), None)
 
 
 def find_cudart(nvcc: str) -> Path:

@@ -6,30 +6,30 @@ from pathlib import Path
 
 import torch
 
+from ops import fallback
+
 _here = Path(__file__).parent
 _extension = _here / "_C.so"
 
 NATIVE = _extension.exists()
 """Whether the compiled kernels are in use (else plain torch: right, but slow)."""
 
+_schemas = ast.literal_eval("[" + (_here / "schemas.inc").read_text() + "]")
+
 if NATIVE:
-    from ops import pooling, reference
-
     torch.ops.load_library(_extension)
-    torch.library.impl("splinecnn::pool", "cuda", pooling.pool)
-    torch.library.impl("splinecnn::elu", "cuda", reference.elu)
-    torch.library.impl("splinecnn::exp", "cuda", reference.exp)
-    torch.library.impl("splinecnn::softmax", "cuda", reference.softmax)
+    for _name in (schema.split("(")[0] for schema in _schemas):
+        # what has no CUDA kernel, or was built without nvcc, runs in plain torch on the device
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"splinecnn::{_name}", "CUDA"):
+            torch.library.impl(f"splinecnn::{_name}", "cuda", getattr(fallback, _name))
 else:
-    from ops import fallback
-
     warnings.warn(
         "splinecnn: the compiled operator is not installed, plain torch is used instead (right, "
         "but many times slower). Install a C++ compiler and reinstall the package to build it.",
         stacklevel=2,
     )
     _library = torch.library.Library("splinecnn", "DEF")
-    for _schema in ast.literal_eval("[" + (_here / "schemas.inc").read_text() + "]"):
+    for _schema in _schemas:
         _name = _library.define(_schema)
         _library.impl(_name, getattr(fallback, _name), "CompositeExplicitAutograd")
 

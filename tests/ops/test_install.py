@@ -1,0 +1,76 @@
+"""Building the operator with a compiler, without one, and without nvcc."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+USE = """
+import sys, warnings, torch
+sys.path.insert(0, ".")
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    import ops
+edge_index, pseudo = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[0.25], [0.75]])
+plan = ops.spline_plan(edge_index, pseudo, [2], [1], 1, 2)
+out = ops.spline_conv(torch.eye(2), torch.arange(8.0).view(2, 2, 2), plan)
+assert out.tolist() == [[5.0, 6.0], [1.0, 2.0]], out
+cuda = torch._C._dispatch_has_kernel_for_dispatch_key("splinecnn::conv", "CUDA")
+print(ops.NATIVE, cuda, *[w.message for w in said if "splinecnn" in str(w.message)])
+"""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The sources alone; objects already compiled from them are used again."""
+    shutil.copy(ROOT / "setup.py", tmp_path)
+    shutil.copytree(ROOT / "ops", tmp_path / "ops", ignore=shutil.ignore_patterns("*.so", "*.part"))
+    if (ROOT / "build" / "objects").exists():
+        shutil.copytree(ROOT / "build" / "objects", tmp_path / "build" / "objects",
+                        ignore=shutil.ignore_patterns("*.part"))  # fmt: skip
+    return tmp_path
+
+
+def build(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPLINECNN_", "CUDA", "CXX"))}
+    return subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
+        cwd=folder,
+        env={**kept, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def use(folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", USE], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_without_a_compiler_plain_torch_is_used_with_one_warning(copy):
+    done = build(copy, CXX="no-such-compiler")
+    assert done.returncode == 0
+    assert "plain torch will be used, slowly: no C++ compiler found" in done.stderr
+    said = use(copy)
+    assert said.startswith("False False ") and said.count("compiled operator is not installed") == 1
+
+
+def test_without_a_compiler_a_required_build_fails(copy):
+    done = build(copy, CXX="no-such-compiler", SPLINECNN_REQUIRE_NATIVE="1")
+    assert done.returncode != 0
+    assert "could not be built: no C++ compiler found" in done.stderr
+
+
+def test_without_nvcc_the_operator_is_built_for_the_cpu(copy):
+    if not any(map(shutil.which, ("g++", "c++", "clang++"))):
+        pytest.skip("no C++ compiler here")
+    done = build(copy, SPLINECNN_REQUIRE_NATIVE="1", CUDA_HOME=str(copy / "nowhere"))
+    assert done.returncode == 0, done.stderr
+    # on CUDA plain torch stands in, so a kernel is registered there either way
+    assert use(copy) == "True True\n"
+    assert "but no nvcc found" in build(copy, SPLINECNN_CUDA="1", CUDA_HOME="nowhere").stderr
