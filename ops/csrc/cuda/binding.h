@@ -12,7 +12,8 @@
 
 // The emulator registers the same operators for CPU tensors, under a name of its own.
 #ifdef SPLINECNN_EMULATE
-#define SPLINECNN_CUDA_LIBRARY(library) STABLE_TORCH_LIBRARY_IMPL(splinecnn_emulated, CPU, library)
+#define SPLINECNN_CUDA_LIBRARY(library) \
+  STABLE_TORCH_LIBRARY_IMPL(SPLINECNN_EMULATE_AS, CPU, library)
 #else
 #define SPLINECNN_CUDA_LIBRARY(library) STABLE_TORCH_LIBRARY_IMPL(splinecnn, CUDA, library)
 #endif

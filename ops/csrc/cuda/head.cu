@@ -43,23 +43,26 @@ struct LogSum {
   A largest, sum;
 
   __device__ void add(A v, A count) {
-    if (v == -A(INFINITY)) return;
-    if (v > largest) {
+    if (v == -A(INFINITY) && count == count) return;  // nothing, unless it holds a NaN
+    if (v == largest) {
+      sum += count;
+    } else if (v > largest) {
       sum = sum * exp(largest - v) + count;
       largest = v;
     } else {
       sum += count * exp(v - largest);
     }
   }
-  __device__ A result() const { return largest == A(INFINITY) ? largest : largest + log(sum); }
+  __device__ A result() const { return largest + log(sum); }
 };
 
-// What one reader of one split leaves for the merge.
+// What each reader of each split leaves for the merge: its `keep` best and its log-sum.
 template <typename A>
 struct Partial {
-  A* value;        // [lists, rows, k]
-  int32_t* index;  // [lists, rows, k]
+  A* value;        // [lists, rows, keep]
+  int32_t* index;  // [lists, rows, keep]
   A* log_sum;      // [lists, rows, 2]
+  int64_t lists, keep;
 };
 
 template <typename T>
@@ -85,8 +88,9 @@ __device__ void stage_rows(Line<Staged<T>>* lines, const T* matrix, int64_t firs
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 2)
     head_kernel(const T* x, const T* weight, const T* bias, int64_t rows, int64_t features,
-                int64_t classes, int64_t k, Partial<Acc<T>> partial) {
+                int64_t classes, Partial<Acc<T>> partial) {
   using A = Acc<T>;
+  const int64_t k = partial.keep;
   SPLINECNN_SHARED(HeadShared<T>, shared);
   const int64_t first_row = int64_t(blockIdx.x) * SIDE;
   const int64_t first_class = blockIdx.y * SPLIT;
@@ -131,24 +135,22 @@ __global__ void __launch_bounds__(THREADS, 2)
 // One thread per row joins the lists of all splits and readers, in their order.
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
-    merge_kernel(Partial<Acc<T>> partial, int64_t lists, int64_t rows, int64_t k, Acc<T>* scratch,
-                 T* value, int64_t* index, T* logsumexp) {
+    merge_kernel(Partial<Acc<T>> partial, int64_t rows, int64_t k, Acc<T>* scratch, T* value,
+                 int64_t* index, T* logsumexp) {
   using A = Acc<T>;
   const int64_t row = global_thread();
   if (row >= rows) return;
   Best<A, int64_t> best{scratch + row * k, index + row * k, k, 0};
   LogSum<A> total{-A(INFINITY), 0};
-  for (int64_t l = 0; l < lists; ++l) {
+  for (int64_t l = 0; l < partial.lists; ++l) {
     const int64_t list = l * rows + row;
     total.add(partial.log_sum[list * 2], partial.log_sum[list * 2 + 1]);
-    for (int64_t i = 0; i < k; ++i)
-      if (!best.offer(partial.value[list * k + i], partial.index[list * k + i])) break;
+    for (int64_t i = list * partial.keep; i < (list + 1) * partial.keep; ++i)
+      if (!best.offer(partial.value[i], partial.index[i])) break;
   }
   for (int64_t i = 0; i < k; ++i) value[row * k + i] = narrow<T>(best.value[i]);
   logsumexp[row] = narrow<T>(total.result());
 }
-
-int64_t list_count(int64_t classes) { return ceil_div(classes, SPLIT) * READERS; }
 
 template <typename A>
 struct HeadMemory {
@@ -159,11 +161,14 @@ struct HeadMemory {
 
 template <typename A>
 HeadMemory<A> carve_head(int64_t rows, int64_t classes, int64_t k, void* workspace) {
-  const int64_t lists = list_count(classes);
+  constexpr int64_t SEEN = SPLIT / READERS;  // classes that one reader of one split meets
+  const int64_t lists = ceil_div(classes, SPLIT) * READERS, keep = k < SEEN ? k : SEEN;
   Carver carver(workspace);
   HeadMemory<A> memory{};
-  memory.partial.value = carver.take<A>(lists * rows * k);
-  memory.partial.index = carver.take<int32_t>(lists * rows * k);
+  memory.partial.lists = lists;
+  memory.partial.keep = keep;
+  memory.partial.value = carver.take<A>(lists * rows * keep);
+  memory.partial.index = carver.take<int32_t>(lists * rows * keep);
   memory.partial.log_sum = carver.take<A>(lists * rows * 2);
   memory.scratch = carver.take<A>(rows * k);
   memory.used = carver.used();
@@ -187,10 +192,9 @@ int head(Dtype dtype, const void* x, const void* weight, const void* bias, int64
     const dim3 grid(unsigned(ceil_div(rows, SIDE)), unsigned(ceil_div(classes, SPLIT)));
     SPLINECNN_TRY(launch(head_kernel<T>, grid, stream, static_cast<const T*>(x),
                          static_cast<const T*>(weight), static_cast<const T*>(bias), rows, features,
-                         classes, k, memory.partial));
-    return launch(merge_kernel<T>, dim3(blocks_for(rows)), stream, memory.partial,
-                  list_count(classes), rows, k, memory.scratch, static_cast<T*>(value), index,
-                  static_cast<T*>(logsumexp));
+                         classes, memory.partial));
+    return launch(merge_kernel<T>, dim3(blocks_for(rows)), stream, memory.partial, rows, k,
+                  memory.scratch, static_cast<T*>(value), index, static_cast<T*>(logsumexp));
   });
 }
 

@@ -117,10 +117,14 @@ inline void Block::enter() {
   }
   kernel(arguments);
   release(&completed);
-  release(&block->finished_);
-  Quiet quiet;
-  block->self().state = State::done;
-  block->self().fiber.suspend(true);
+  Fiber* fiber;
+  {
+    Quiet quiet;
+    release(&block->finished_);
+    block->self().state = State::done;
+    fiber = &block->self().fiber;
+  }
+  fiber->suspend(true);
   std::abort();
 }
 

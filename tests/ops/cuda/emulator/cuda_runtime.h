@@ -4,6 +4,7 @@
 // (EMULATOR_ORDER). Not emulated: speed, weak memory order, clusters, TMA, wgmma.
 #pragma once
 
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstdint>

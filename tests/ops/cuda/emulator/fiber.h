@@ -33,6 +33,9 @@ void __sanitizer_finish_switch_fiber(void*, const void**, size_t*);
 }
 #endif
 
+// The switch itself belongs to no fiber.
+#define EMULATOR_UNSEEN __attribute__((no_sanitize_thread))
+
 namespace emulator {
 
 // ThreadSanitizer sees each fiber as a thread; only these two order their memory.
@@ -120,7 +123,7 @@ class Fiber {
   }
 
   // Runs the fiber until it suspends.
-  void resume() {
+  EMULATOR_UNSEEN void resume() {
 #if defined(__SANITIZE_ADDRESS__)
     void* fake = nullptr;
     __sanitizer_start_switch_fiber(&fake, stack_, STACK);
@@ -140,7 +143,7 @@ class Fiber {
   }
 
   // Back to whoever resumed this fiber; `last` if it will not run again.
-  void suspend([[maybe_unused]] bool last) {
+  EMULATOR_UNSEEN void suspend([[maybe_unused]] bool last) {
 #if defined(__SANITIZE_ADDRESS__)
     void* fake = nullptr;
     __sanitizer_start_switch_fiber(last ? nullptr : &fake, caller_stack_, caller_size_);

@@ -1,7 +1,7 @@
 // The operators of the emulated kernels, from the one list of schemas.
 #include <torch/csrc/stable/library.h>
 
-STABLE_TORCH_LIBRARY(splinecnn_emulated, library) {
+STABLE_TORCH_LIBRARY(SPLINECNN_EMULATE_AS, library) {
   const char* const schemas[] = {
 #include "schemas.inc"
   };
