@@ -19,6 +19,7 @@ export interface Model {
   version: string;
   task: string;
   labels?: string[] | null;
+  image?: string | null; // how pictures become graphs, where the model takes pictures
   description?: string;
   scores?: Record<string, unknown>;
 }
@@ -112,6 +113,14 @@ export async function get(path: string, accept: string): Promise<Response> {
 export async function listModels(): Promise<Model[]> {
   const body = (await (await get("v1/models", "application/json")).json()) as { models: Model[] };
   return body.models;
+}
+
+/** What a model is, and how often it was right when it was tested. */
+export function aboutModel({ description, scores }: Model): string {
+  const share = scores?.["exact"] ?? scores?.["accuracy"];
+  const words = scores?.["exact"] === undefined ? "right" : "of the vertices exact";
+  const measured = typeof share === "number" ? `${(100 * share).toFixed(2)} % ${words} on its test data.` : "";
+  return [description ? description.replace(/\.?$/, ".") : "", measured].filter(Boolean).join(" ");
 }
 
 function read<T>(status: number, text: string, header: (name: string) => string): T {

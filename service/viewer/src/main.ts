@@ -50,7 +50,7 @@ function wake(name: string, models: Model[]): void {
     return;
   }
   const { task, build } = TASKS[name]!;
-  const own = models.filter((model) => model.task === task);
+  const own = models.filter((model) => model.task === task && (name !== "digit" || model.image));
   if (own.length === 0) {
     const words = `This service has no model for ${task}. Add a bundle to its model directory and it appears here.`;
     byId(`panel-${name}`).replaceChildren(make("p", { class: "empty" }, words));

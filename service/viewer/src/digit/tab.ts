@@ -1,6 +1,6 @@
 // The digit tab: draw, and watch the picture become a graph and the graph a class.
 
-import { post, type Answer, type Model } from "../call";
+import { aboutModel, post, type Answer, type Model } from "../call";
 import { byId, count, make, percent } from "../dom";
 import { curlKey, origin, quote, Strip } from "../strip";
 import { onTheme } from "../theme";
@@ -48,7 +48,7 @@ export class DigitTab {
 
   private async changeModel(): Promise<void> {
     const model = this.models.find(({ name }) => name === this.picker.value);
-    byId("digit-model-note").textContent = model?.description ?? "";
+    byId("digit-model-note").textContent = model ? aboutModel(model) : "";
     this.bars(null);
     const url = quote(`${origin()}/v1/graph-label?model=${encodeURIComponent(this.picker.value)}`);
     this.strip.setCurl(`curl -s ${url}${curlKey()} \\\n  -H 'Content-Type: image/png' \\\n  --data-binary @digit.png`);

@@ -1,6 +1,6 @@
 // The graph tab: paste or load a graph, let it settle, see what each node was taken for.
 
-import { get, post, type Answer, type Model } from "../call";
+import { aboutModel, get, post, type Answer, type Model } from "../call";
 import { classColour, css } from "../colour";
 import { byId, count, make, percent, reducedMotion, whole } from "../dom";
 import { curlKey, origin, Strip } from "../strip";
@@ -72,7 +72,7 @@ export class GraphTab {
   private async openSample(): Promise<void> {
     const model = this.models.find(({ name }) => name === this.picker.value);
     if (!model) return;
-    byId("graph-model-note").textContent = model.description ?? "";
+    byId("graph-model-note").textContent = aboutModel(model);
     try {
       const response = await get(`v1/models/${encodeURIComponent(model.name)}/sample`, "application/json");
       await this.open(await response.text(), null);

@@ -1,7 +1,7 @@
 // The mesh tab: posts a mesh, stands it beside the reference, carries colours, marks partners.
 
 import { Quaternion, Vector3 } from "three";
-import { get, isAbort, post, type Answer, type Model, type Received } from "../call";
+import { aboutModel, get, isAbort, post, type Answer, type Model, type Received } from "../call";
 import { classColour, css } from "../colour";
 import { byId, count } from "../dom";
 import { curlKey, origin, quote, Strip } from "../strip";
@@ -140,7 +140,7 @@ export class MeshTab {
   private async loadModel(): Promise<boolean> {
     const model = this.models.find(({ name }) => name === this.picker.value)!;
     this.loaded = null;
-    byId("mesh-model-note").textContent = model.description ?? "";
+    byId("mesh-model-note").textContent = aboutModel(model);
     try {
       const response = await get(this.chosenPath("reference"), "model/ply");
       const shape = await openReference(await response.arrayBuffer());
