@@ -3,6 +3,8 @@
 from torch import Tensor, nn
 
 import ops
+from model.anymesh.net import AnyMeshNet
+from model.anymesh.serve import ServedAnyMesh
 from model.errors import UnsupportedTask
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, TASKS
 from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
@@ -55,7 +57,8 @@ class ServedGraphLabel(nn.Module):
         self, features: Tensor, positions: Tensor, edge_index: Tensor, ptr: Tensor
     ) -> tuple[Tensor]:
         levels = self.net.levels(positions, edge_index, ptr)
-        return (ops.softmax(self.net.logits(features, levels)),)
+        # each network takes the levels it has just made
+        return (ops.softmax(self.net.logits(features, levels)),)  # type: ignore[arg-type]
 
 
 OUTPUTS: dict[str, tuple[str, ...]] = {
@@ -76,6 +79,8 @@ def serve(net: nn.Module) -> nn.Module:
     served: nn.Module
     if isinstance(net, CorrespondenceNet):
         served = ServedCorrespondence(net)
+    elif isinstance(net, AnyMeshNet):
+        served = ServedAnyMesh(net)
     elif isinstance(net, NodeNet):
         served = ServedNodeLabels(net)
     elif isinstance(net, SuperpixelNet | GridNet):
