@@ -81,7 +81,9 @@ def plan(
     return _arrange(coef, source, target, weight, pair, num_nodes)
 
 
-def _entries(row_ptr: Tensor, row_node: Tensor, group_ptr: Tensor, group_weight: Tensor):
+def _entries(
+    row_ptr: Tensor, row_node: Tensor, group_ptr: Tensor, group_weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """Row, target node and weight of every entry."""
     row = torch.repeat_interleave(row_ptr.diff().long())
     row_weight = group_weight.long()[torch.repeat_interleave(group_ptr.diff().long())]
@@ -89,8 +91,16 @@ def _entries(row_ptr: Tensor, row_node: Tensor, group_ptr: Tensor, group_weight:
 
 
 def transpose(
-    coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr, num_nodes, num_sources
-):
+    coef: Tensor,
+    src: Tensor,
+    row_ptr: Tensor,
+    row_node: Tensor,
+    group_ptr: Tensor,
+    group_weight: Tensor,
+    tile_ptr: Tensor,
+    num_nodes: int,
+    num_sources: int,
+) -> tuple[Tensor, ...]:
     _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
     entry = torch.arange(coef.numel(), device=coef.device)
     return _arrange(coef, target, src.long(), weight, entry, num_sources)
@@ -104,9 +114,20 @@ def _gather_rows(x: Tensor, coef: Tensor, src: Tensor, row_ptr: Tensor) -> Tenso
 
 
 def conv(
-    x, weight, root, bias, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr,
-    num_nodes, back,
-):  # fmt: skip
+    x: Tensor,
+    weight: Tensor,
+    root: Tensor | None,
+    bias: Tensor | None,
+    coef: Tensor,
+    src: Tensor,
+    row_ptr: Tensor,
+    row_node: Tensor,
+    group_ptr: Tensor,
+    group_weight: Tensor,
+    tile_ptr: Tensor,
+    num_nodes: int,
+    back: list[Tensor],
+) -> Tensor:
     rows = _gather_rows(x, coef, src, row_ptr)
     out = x.new_zeros(num_nodes, weight.size(2))
     node = row_node.long()
@@ -119,8 +140,17 @@ def conv(
 
 
 def conv_weight_grad(
-    grad, x, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr, num_weights
-):
+    grad: Tensor,
+    x: Tensor,
+    coef: Tensor,
+    src: Tensor,
+    row_ptr: Tensor,
+    row_node: Tensor,
+    group_ptr: Tensor,
+    group_weight: Tensor,
+    tile_ptr: Tensor,
+    num_weights: int,
+) -> Tensor:
     rows = _gather_rows(x, coef, src, row_ptr)
     out = x.new_zeros(num_weights, x.size(1), grad.size(1))
     for g, p in enumerate(group_weight.tolist()):
@@ -130,8 +160,17 @@ def conv_weight_grad(
 
 
 def conv_coef_grad(
-    grad, x, weight, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr
-):
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    coef: Tensor,
+    src: Tensor,
+    row_ptr: Tensor,
+    row_node: Tensor,
+    group_ptr: Tensor,
+    group_weight: Tensor,
+    tile_ptr: Tensor,
+) -> Tensor:
     rows = grad.new_empty(row_node.numel(), x.size(1))
     for g, p in enumerate(group_weight.tolist()):
         r = slice(int(group_ptr[g]), int(group_ptr[g + 1]))
@@ -141,8 +180,18 @@ def conv_coef_grad(
 
 
 def gather(
-    y, bias, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr, num_nodes, back
-):
+    y: Tensor,
+    bias: Tensor | None,
+    coef: Tensor,
+    src: Tensor,
+    row_ptr: Tensor,
+    row_node: Tensor,
+    group_ptr: Tensor,
+    group_weight: Tensor,
+    tile_ptr: Tensor,
+    num_nodes: int,
+    back: list[Tensor],
+) -> Tensor:
     _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
     out = y.new_zeros(num_nodes, y.size(2))
     out.index_add_(0, target, coef[:, None] * y[src.long(), weight])
@@ -150,8 +199,17 @@ def gather(
 
 
 def gather_grad(
-    grad, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr, num_sources, num_weights
-):
+    grad: Tensor,
+    coef: Tensor,
+    src: Tensor,
+    row_ptr: Tensor,
+    row_node: Tensor,
+    group_ptr: Tensor,
+    group_weight: Tensor,
+    tile_ptr: Tensor,
+    num_sources: int,
+    num_weights: int,
+) -> Tensor:
     """The gradient of `gather` for y; the plan is the transposed one. [num_sources, K, C]"""
     _, node, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
     out = grad.new_zeros(num_sources * num_weights, grad.size(1))
@@ -159,31 +217,47 @@ def gather_grad(
     return out.view(num_sources, num_weights, grad.size(1))
 
 
-def gather_coef_grad(grad, y, coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr):
+def gather_coef_grad(
+    grad: Tensor,
+    y: Tensor,
+    coef: Tensor,
+    src: Tensor,
+    row_ptr: Tensor,
+    row_node: Tensor,
+    group_ptr: Tensor,
+    group_weight: Tensor,
+    tile_ptr: Tensor,
+) -> Tensor:
     _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
     return (grad[target] * y[src.long(), weight]).sum(1)
 
 
-def basis_grad(grad, pseudo, kernel_size, is_open, degree):
+def basis_grad(
+    grad: Tensor, pseudo: Tensor, kernel_size: list[int], is_open: list[int], degree: int
+) -> Tensor:
     with torch.enable_grad():
         u = pseudo.detach().requires_grad_()
         value, _ = reference.basis(u, kernel_size, is_open, degree)
         return torch.autograd.grad(value, u, grad)[0]
 
 
-def spmm(ptr, index, value, dense):
+def spmm(ptr: Tensor, index: Tensor, value: Tensor | None, dense: Tensor) -> Tensor:
     row = torch.repeat_interleave(ptr.diff().long())
     picked = dense[index.long()] if value is None else value[:, None] * dense[index.long()]
     return dense.new_zeros(ptr.numel() - 1, dense.size(1)).index_add_(0, row, picked)
 
 
-def spmm_t(ptr, index, value, dense, num_columns):
+def spmm_t(
+    ptr: Tensor, index: Tensor, value: Tensor | None, dense: Tensor, num_columns: int
+) -> Tensor:
     row = torch.repeat_interleave(ptr.diff().long())
     picked = dense[row] if value is None else value[:, None] * dense[row]
     return dense.new_zeros(num_columns, dense.size(1)).index_add_(0, index.long(), picked)
 
 
-def basis(pseudo, kernel_size, is_open, degree):
+def basis(
+    pseudo: Tensor, kernel_size: list[int], is_open: list[int], degree: int
+) -> tuple[Tensor, Tensor]:
     check_basis(pseudo, kernel_size, is_open, degree)
     return reference.basis(pseudo, kernel_size, is_open, degree)
 
