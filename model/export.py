@@ -14,6 +14,7 @@ import torch
 import trimesh
 from torch import Tensor, nn
 
+from model.anymesh.net import AnyMeshNet
 from model.bundle import Manifest, TensorSpec, write_bundle
 from model.errors import BundleError, InvalidGraph
 from model.graph import CORRESPONDENCE, NODE_LABELS, Graph, pack
@@ -67,7 +68,8 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
     inputs = arguments([graph], top_k=min(2, num_classes))
     expected = run(served, inputs)
     compare(expected, run(_load(files["model.ts"]), inputs), "TorchScript")
-    if with_onnx:
+    # cells are cut by an operator of our own, which no ONNX runtime has
+    if with_onnx and not isinstance(net, AnyMeshNet):
         try:
             from model.onnx_export import export_onnx, run_onnx
         except ModuleNotFoundError as error:
@@ -170,6 +172,8 @@ def _sample(path: Path) -> Any:
 
 def _sizes(entry: ZooEntry, net: Any) -> tuple[int, int | None]:
     """The number of classes, and of features per node where a request has any."""
+    if isinstance(net, AnyMeshNet):
+        return net.landmark.size(0), None
     if entry.task == CORRESPONDENCE:
         return net.head.out_features, None
     if entry.task == NODE_LABELS:

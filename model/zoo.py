@@ -15,6 +15,7 @@ import torch
 import trimesh
 from torch import nn
 
+from model.anymesh.net import AnyMeshNet
 from model.errors import BundleError
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
 from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
@@ -23,6 +24,7 @@ from model.tasks import GRID, SUPERPIXELS
 
 NETS: dict[str, tuple[type[nn.Module], str]] = {
     "correspondence": (CorrespondenceNet, CORRESPONDENCE),
+    "any-mesh": (AnyMeshNet, CORRESPONDENCE),
     "node": (NodeNet, NODE_LABELS),
     "superpixels": (SuperpixelNet, GRAPH_LABEL),
     "grid": (GridNet, GRAPH_LABEL),

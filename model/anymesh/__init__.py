@@ -1,0 +1,1 @@
+"""Correspondence for any triangulation of a human body: `bodies-any`."""
