@@ -116,8 +116,14 @@ def test_everything_copied_is_let_in_by_dockerignore() -> None:
 
 
 def test_environment_names_are_settings() -> None:
-    build_only = {"SPLINECNN_CUDA", "SPLINECNN_REQUIRE_NATIVE", "SPLINECNN_SKIP_NATIVE"}
+    build_only = {"SPLINECNN_CUDA", "SPLINECNN_CUDA_ARCHS"}
+    build_only |= {"SPLINECNN_REQUIRE_NATIVE", "SPLINECNN_SKIP_NATIVE"}
     assert set(re.findall(r"SPLINECNN_[A-Z_]+", TEXT)) <= SETTINGS | build_only
+
+
+def test_cuda_image_is_built_for_the_architectures_of_the_operator() -> None:
+    (default,) = re.findall(r'^ARG CUDA_ARCHS="(.*)"$', TEXT, flags=re.M)
+    assert f'CUDA_ARCHS = "{default}"' in (ROOT / "setup.py").read_text()
 
 
 def test_nothing_is_fetched_by_the_frontend() -> None:
