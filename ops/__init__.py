@@ -14,13 +14,18 @@ _extension = _here / "_C.so"
 NATIVE = _extension.exists()
 """Whether the compiled kernels are in use (else plain torch: right, but slow)."""
 
+CUDA_NATIVE = False
+"""Whether they include the CUDA kernels (else plain torch runs on a CUDA device)."""
+
 _schemas = ast.literal_eval("[" + (_here / "schemas.inc").read_text() + "]")
 
 if NATIVE:
     torch.ops.load_library(_extension)
+    _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    CUDA_NATIVE = _has_kernel("splinecnn::conv", "CUDA")
     for _name in (schema.split("(")[0] for schema in _schemas):
         # what has no CUDA kernel, or was built without nvcc, runs in plain torch on the device
-        if not torch._C._dispatch_has_kernel_for_dispatch_key(f"splinecnn::{_name}", "CUDA"):
+        if not _has_kernel(f"splinecnn::{_name}", "CUDA"):
             torch.library.impl(f"splinecnn::{_name}", "cuda", getattr(fallback, _name))
 else:
     warnings.warn(
@@ -45,6 +50,7 @@ from ops.spline import (  # noqa: E402
 )
 
 __all__ = [
+    "CUDA_NATIVE",
     "NATIVE",
     "Plan",
     "elu",

@@ -61,14 +61,15 @@ def _operator() -> Iterator[Finding]:
 def _cuda() -> Iterator[Finding]:
     import torch
 
-    has_kernels = torch._C._dispatch_has_kernel_for_dispatch_key("splinecnn::conv", "CUDA")
+    from ops import CUDA_NATIVE
+
     if not torch.cuda.is_available():
-        kernels = "kernels built" if has_kernels else "kernels not built"
+        kernels = "kernels built" if CUDA_NATIVE else "kernels not built"
         yield Finding("note", "CUDA", f"no device, {kernels}", "models run on the CPU")
         return
     for index in range(torch.cuda.device_count()):
         yield Finding("ok", f"cuda:{index}", torch.cuda.get_device_name(index))
-    if not has_kernels:
+    if not CUDA_NATIVE:
         yield Finding("note", "CUDA", "kernels not built", "SPLINECNN_CUDA=1 make build (nvcc)")
 
 
