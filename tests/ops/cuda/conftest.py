@@ -1,6 +1,7 @@
 """Where the CUDA kernels run: emulated, in several orders of threads, and on a GPU if present."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import emulated
@@ -9,6 +10,13 @@ import torch
 from torch import Tensor
 
 ORDERS = ["forward", "reverse", "random:1", "random:2"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test of a variant compiles it, too, which takes a busy machine minutes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(1800))
 
 
 @dataclass

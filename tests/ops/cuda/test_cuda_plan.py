@@ -46,7 +46,7 @@ def test_plan_of_every_dtype_has_the_same_entries(backend, dtype):
 
 def test_plan_drops_what_rounds_to_zero(kernels):
     edge_index = torch.tensor([[0, 1], [1, 0]])
-    u = torch.tensor([[2.0**-9] * 3, [0.5] * 3], dtype=torch.float16)
+    u = torch.tensor([[2.0**-9] * 3, [0.625] * 3], dtype=torch.float16)
     coef, _, pair, *_ = kernels("plan", edge_index, u, [4] * 3, [0] * 3, 3, 2, 2, False, False)
     assert (coef != 0).all() and coef.numel() < 128 and pair[pair >= 64].numel() == 64
 
