@@ -24,7 +24,7 @@ def test_drawn_digit_becomes_a_graph_and_ten_bars(visit: Callable[..., Any]) -> 
     seen.page.mouse.move(*points[0])
     seen.page.mouse.down()
     for point in points[1:]:
-        seen.page.mouse.move(*point, steps=4)
+        seen.page.mouse.move(*point, steps=2)
     seen.page.mouse.up()
     seen.wait_for("digit")
     assert "nodes" in seen.page.inner_text("#digit-size")

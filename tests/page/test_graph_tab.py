@@ -69,11 +69,11 @@ def test_pasted_graph_is_wrapped_and_answered(visit: Callable[..., Any]) -> None
 def test_large_file_settles_without_filling_the_text_field(
     visit: Callable[..., Any], tmp_path: Path
 ) -> None:
-    (tmp_path / "papers.json").write_text(json.dumps({"graph": _made_graph(2708)}))
+    (tmp_path / "papers.json").write_text(json.dumps({"graph": _made_graph(1600)}))
     seen = visit("graph")
     _settle(seen)
     seen.page.set_input_files("#graph-file", tmp_path / "papers.json")
-    seen.page.wait_for_function("() => document.body.innerText.includes('2,708 nodes')")
+    seen.page.wait_for_function("() => document.body.innerText.includes('1,600 nodes')")
     _settle(seen)
     assert seen.page.input_value("#graph-text") == ""
     assert "papers.json" in seen.page.get_attribute("#graph-text", "placeholder")

@@ -80,3 +80,41 @@ def test_page_is_small_and_names_no_other_host() -> None:
     for path in files:
         if path.suffix in (".html", ".css"):
             assert "//" not in path.read_text().replace("http://www.w3.org", ""), path.name
+
+
+def test_page_asks_for_a_key_and_sends_it(visit: Callable[..., Any], site: str) -> None:
+    seen = visit("digit")
+    seen.wait_for("digit", "idle")
+    seen.expected.append("status of 401")
+    problem = '{"title": "Unauthorized", "status": 401, "detail": "send an API key"}'
+    keys = []
+
+    def guard(route: Any) -> None:
+        keys.append(route.request.headers.get("authorization"))
+        if keys[-1] == "Bearer open sesame":
+            route.continue_()
+        else:
+            route.fulfill(status=401, content_type="application/problem+json", body=problem)
+
+    seen.page.route("**/v1/**", guard)
+    seen.page.reload()
+    seen.page.fill('#page-problem input[aria-label="API key"]', "open sesame")
+    seen.page.click("text=Use this key")
+    seen.wait_for("digit", "idle")
+    assert keys == [None, "Bearer open sesame"]
+
+
+def test_progress_is_shown_and_a_lost_service_is_said(visit: Callable[..., Any]) -> None:
+    seen = visit()
+    seen.wait_for("mesh")
+    seen.expected.append("net::ERR_FAILED")
+    held: list[Any] = []
+    seen.page.route("**/v1/correspondence", lambda route: held.append(route))
+    seen.page.click("#mesh-sample")
+    seen.wait_for("mesh", "busy")
+    assert seen.page.is_visible("#mesh-strip progress")
+    while not held:
+        seen.page.wait_for_timeout(50)
+    held[0].abort()
+    seen.wait_for("mesh", "failed")
+    assert "cannot be reached" in seen.page.inner_text("#mesh-strip .problem")

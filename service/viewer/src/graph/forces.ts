@@ -3,6 +3,9 @@
 const OPEN = 0.81; // a cell is taken as one when (size / distance)² is below this
 const DEPTH = 24; // of the tree: nodes in the same place do not split it for ever
 
+const STACK = new Int32Array(4 * DEPTH + 8);
+const SIZES = new Float64Array(4 * DEPTH + 8);
+
 export class Forces {
   readonly positions: Float32Array; // [N * 2]
   private readonly speed: Float32Array;
@@ -135,28 +138,39 @@ class Tree {
     this.y[cell]! += (py - this.y[cell]!) / mass;
   }
 
+  /** The heart of the layout: no closures, nothing allocated. */
   push(node: number, speed: Float32Array, strength: number): void {
-    const [px, py] = [this.points[2 * node]!, this.points[2 * node + 1]!];
-    let [fx, fy] = [0, 0];
-    const act = (x: number, y: number, mass: number): void => {
-      const [dx, dy] = [px - x, py - y];
-      const squared = Math.max(dx * dx + dy * dy, 4);
-      fx += (dx * mass) / squared;
-      fy += (dy * mass) / squared;
-    };
-    const stack: number[] = [0, this.size];
-    while (stack.length > 0) {
-      const size = stack.pop()!;
-      const cell = stack.pop()!;
-      const squared = (px - this.x[cell]!) ** 2 + (py - this.y[cell]!) ** 2;
+    const { points, children, mass, x, y } = this;
+    const px = points[2 * node]!;
+    const py = points[2 * node + 1]!;
+    let fx = 0;
+    let fy = 0;
+    let top = 1;
+    STACK[0] = 0;
+    SIZES[0] = this.size;
+    while (top-- > 0) {
+      const cell = STACK[top]!;
+      const size = SIZES[top]!;
+      const dx = px - x[cell]!;
+      const dy = py - y[cell]!;
+      const squared = dx * dx + dy * dy;
       if (size * size < OPEN * squared) {
-        act(this.x[cell]!, this.y[cell]!, this.mass[cell]!);
+        fx += (dx * mass[cell]!) / squared;
+        fy += (dy * mass[cell]!) / squared;
         continue;
       }
-      for (let k = 0; k < 4; k++) {
-        const child = this.children[4 * cell + k]!;
-        if (child > 0) stack.push(child, size / 2);
-        else if (child < 0 && ~child !== node) act(this.points[2 * ~child]!, this.points[2 * ~child + 1]!, 1);
+      for (let k = 4 * cell; k < 4 * cell + 4; k++) {
+        const child = children[k]!;
+        if (child > 0) {
+          STACK[top] = child;
+          SIZES[top++] = size / 2;
+        } else if (child < 0 && ~child !== node) {
+          const ex = px - points[2 * ~child]!;
+          const ey = py - points[2 * ~child + 1]!;
+          const near = Math.max(ex * ex + ey * ey, 4); // or two nodes in one place fly apart
+          fx += ex / near;
+          fy += ey / near;
+        }
       }
     }
     speed[2 * node]! += strength * fx;

@@ -5,7 +5,7 @@ import type { Way } from "./correspond";
 import type { Correspondence } from "./paint";
 import type { ViewName } from "./stage";
 
-interface Side {
+export interface Side {
   answer: Correspondence | null;
   way: Way | null;
 }

@@ -1,19 +1,20 @@
 // The mesh tab: posts a mesh, stands it beside the reference, carries colours, marks partners.
 
-import { Quaternion, Vector3 } from "three";
 import { aboutModel, get, isAbort, post, type Answer, type Model, type Received } from "../call";
 import { classColour, css } from "../colour";
 import { byId, count } from "../dom";
-import { curlKey, origin, quote, Strip } from "../strip";
+import { Strip } from "../strip";
 import { onTheme } from "../theme";
-import { align, wayBack, type Way } from "./correspond";
-import { describe } from "./describe";
+import { wayBack, type Way } from "./correspond";
+import { curl } from "./curl";
+import { Choice } from "./choice";
 import { findRegions, openMesh, openReference } from "./jobs";
 import { legend } from "./legend";
 import type { Mark } from "./overlay";
 import { Paint, type Correspondence, type Show } from "./paint";
 import type { Regions } from "./regions";
 import { neighbours, type Neighbours, type Shape } from "./shape";
+import { alongside, stance } from "./stance";
 import { Stage, type ViewName } from "./stage";
 import type { Opened } from "./worker";
 
@@ -35,17 +36,8 @@ interface Loaded {
   neighbours: Neighbours;
 }
 
-const TYPES: Record<string, string> = {
-  ply: "model/ply",
-  obj: "model/obj",
-  stl: "model/stl",
-  off: "model/off",
-  glb: "model/gltf-binary",
-  json: "application/json",
-};
 const CANDIDATES = 3; // partners asked for per vertex
 const SMALL = 20_000; // vertices; beyond this the candidates would weigh more than the answer
-const AGREES = 0.6; // below this a best rotation says nothing about how the shape stands
 
 export class MeshTab {
   private readonly strip = new Strip(byId("mesh-strip"));
@@ -54,15 +46,14 @@ export class MeshTab {
   private slots: Partial<Record<SlotName, Slot>> = {};
   private loaded: Loaded | null = null;
   private show: Show = "correspondence";
-  private pinned: { view: ViewName; vertex: number } | null = null;
+  private readonly choice: Choice;
   private calls: Partial<Record<SlotName, AbortController>> = {};
 
   constructor(private readonly models: Model[]) {
     const frames = { a: byId("frame-a"), reference: byId("frame-reference"), b: byId("frame-b") };
     const overlay = document.getElementById("stage-overlay") as unknown as SVGSVGElement;
     this.stage = new Stage(byId("stage"), byId<HTMLCanvasElement>("stage-canvas"), overlay, frames);
-    this.stage.onHover = (view, vertex) => this.hover(view, vertex);
-    this.stage.onPin = (view, vertex) => this.pin(view, vertex);
+    this.choice = new Choice(this.stage, () => this.slots);
     this.listen();
     this.strip.onKey = () => void this.start();
     this.picker.replaceChildren(...models.map(({ name }) => new Option(name, name)));
@@ -102,12 +93,6 @@ export class MeshTab {
     byId("mesh-show").addEventListener("change", (event) => {
       this.show = (event.target as HTMLInputElement).value as Show;
       this.colour();
-    });
-    const number = byId<HTMLInputElement>("mesh-vertex");
-    number.addEventListener("input", () => {
-      const vertex = number.valueAsNumber;
-      const last = (this.slots.a?.answer?.correspondence.length ?? 0) - 1;
-      this.pin("a", vertex >= 0 && vertex <= last ? Math.floor(vertex) : null);
     });
     this.listenToDrops(byId("panel-mesh"));
     const glow = (): void =>
@@ -160,7 +145,7 @@ export class MeshTab {
   }
 
   private async changeModel(): Promise<void> {
-    this.pin("a", null);
+    this.choice.pin("a", null);
     if (!(await this.loadModel())) return;
     for (const name of ["a", "b"] as const) if (this.slots[name]) await this.run(name);
   }
@@ -190,7 +175,7 @@ export class MeshTab {
 
   private async open(slot: SlotName, name: string, buffer: ArrayBuffer, sample: boolean): Promise<void> {
     this.strip.progress("opening", null);
-    this.pin("a", null);
+    this.choice.pin("a", null);
     let opened: Opened;
     try {
       opened = await openMesh(name, buffer);
@@ -217,7 +202,7 @@ export class MeshTab {
     const small = opened.mesh.vertices.length / 3 <= SMALL;
     const candidates = small ? Math.min(CANDIDATES, this.loaded.shape.vertices.length / 3) : 1;
     const head = `{"model":${JSON.stringify(this.loaded.model.name)},"top_k":${candidates},"mesh":`;
-    this.strip.setCurl(this.curl(slot));
+    this.strip.setCurl(curl(this.loaded.model.name, slot.sample ? null : slot.name));
     this.strip.progress("sending", 0);
     slot.answer = slot.way = null;
     void this.measure(this.loaded);
@@ -244,11 +229,8 @@ export class MeshTab {
     slot.way = wayBack(answer.correspondence, answer.confidence, this.loaded.neighbours);
     const view = this.stage.views[name];
     if (slot.opened.shape) {
-      const { vertices } = slot.opened.shape;
-      const reference = this.loaded.shape;
-      const fit = align(vertices, reference.vertices, answer.correspondence, answer.confidence);
-      const turn = stance(reference).multiply(new Quaternion(...fit.quaternion));
-      if (fit.agreement > AGREES) view.setTurn(turn);
+      const turn = alongside(slot.opened.shape, this.loaded.shape, answer);
+      if (turn) view.setTurn(turn);
       view.setPlaces(this.loaded.paint.postedPlaces(answer));
     }
     byId<HTMLInputElement>("mesh-vertex").max = String(answer.correspondence.length - 1);
@@ -262,7 +244,7 @@ export class MeshTab {
     delete this.slots.b;
     this.stage.views.b.setShape(null);
     this.toggleSecond(false);
-    this.pin("a", null);
+    this.choice.pin("a", null);
   }
 
   private toggleSecond(shown: boolean): void {
@@ -284,7 +266,7 @@ export class MeshTab {
     }
     this.stage.setTextured(this.show === "texture");
     this.stage.setLandmarks(this.show === "landmarks" ? this.landmarks() : []);
-    const choose = (vertex: number): void => this.select("reference", vertex);
+    const choose = (vertex: number): void => this.choice.select("reference", vertex);
     byId("mesh-legend").replaceChildren(...legend({ show: this.show, regions, answer: a?.answer ?? null, choose }));
   }
 
@@ -302,79 +284,9 @@ export class MeshTab {
     });
   }
 
-  private hover(view: ViewName, vertex: number | null): void {
-    if (vertex !== null) this.select(view, vertex);
-    else if (this.pinned) this.select(this.pinned.view, this.pinned.vertex);
-    else this.select(view, null);
-  }
-
-  private pin(view: ViewName, vertex: number | null): void {
-    this.pinned = vertex === null ? null : { view, vertex };
-    this.select(view, vertex);
-  }
-
-  private select(view: ViewName, vertex: number | null): void {
-    const chosen = vertex === null ? {} : this.partners(view, vertex);
-    const marks: Mark[] = [];
-    for (const name of ["a", "reference", "b"] as const) {
-      const at = chosen[name];
-      if (at !== undefined && at >= 0) marks.push({ view: name, vertex: at });
-    }
-    this.stage.setSelection(marks);
-    const number = byId<HTMLInputElement>("mesh-vertex");
-    if (document.activeElement !== number) number.value = chosen.a === undefined || chosen.a < 0 ? "" : String(chosen.a);
-    byId("mesh-partner").replaceChildren(
-      ...describe({ from: view, chosen, a: this.slots.a ?? null, b: this.slots.b ?? null }),
-    );
-  }
-
-  /** The same place on every shape: A → reference → B, from wherever one starts. */
-  private partners(view: ViewName, vertex: number): Partial<Record<ViewName, number>> {
-    const chosen: Partial<Record<ViewName, number>> = { [view]: vertex };
-    const middle = view === "reference" ? vertex : this.slots[view]?.answer?.correspondence[vertex];
-    if (middle === undefined) return chosen;
-    chosen.reference = middle;
-    for (const name of ["a", "b"] as const) {
-      const way = this.slots[name]?.way;
-      if (name !== view && way) chosen[name] = way.vertex[middle]!;
-    }
-    return chosen;
-  }
-
   private caption(view: ViewName, title: string, mesh: { vertices: Float32Array; faces: Uint32Array }): void {
     byId(`title-${view}`).textContent = title;
     byId(`size-${view}`).textContent =
       `${count(mesh.vertices.length / 3, "vertex")} · ${count(mesh.faces.length / 3, "face")}`;
   }
-
-  private curl({ name, sample }: Slot): string {
-    const model = this.loaded!.model.name;
-    const key = curlKey();
-    if (sample) {
-      const send = `-H 'Content-Type: application/json' --data-binary @-`;
-      return `curl -s${key} ${origin()}/v1/models/${model}/sample |\n  curl -s${key} ${origin()}/v1/correspondence \\\n    ${send}`;
-    }
-    const type = TYPES[name.toLowerCase().split(".").pop() ?? ""] ?? "application/json";
-    const url = quote(`${origin()}/v1/correspondence?model=${encodeURIComponent(model)}`);
-    return `curl -s ${url}${key} \\\n  -H 'Content-Type: ${type}' \\\n  --data-binary @${quote(name)}`;
-  }
-}
-
-/** Puts the longest side upright: bodies from some tools stand along y, from others along z. */
-function stance({ vertices }: Shape): Quaternion {
-  const extents = [0, 1, 2].map((axis) => {
-    let [low, high] = [Infinity, -Infinity];
-    for (let i = axis; i < vertices.length; i += 3) {
-      low = Math.min(low, vertices[i]!);
-      high = Math.max(high, vertices[i]!);
-    }
-    return high - low;
-  });
-  const tallest = extents.indexOf(Math.max(...extents));
-  const turn = new Quaternion();
-  if (tallest === 2) turn.setFromAxisAngle(new Vector3(1, 0, 0), -Math.PI / 2);
-  if (tallest === 0 && extents[0]! > 1.6 * extents[1]! && extents[0]! > 1.6 * extents[2]!) {
-    turn.setFromAxisAngle(new Vector3(0, 0, 1), Math.PI / 2);
-  }
-  return turn;
 }
