@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -112,25 +113,29 @@ class Engine:
             self._metrics.rejected.labels("backlog").inc()
             raise Full(f"the requests before this one need about {wait:.1f} s", wait)
         job = Job(model, options, graph, deadline, self._loop.create_future(), request_id)
+        timer = self._loop.call_later(deadline - time.monotonic(), self._expire, job)
+        leave = partial(self._leave, job)
+        if gone is not None:
+            gone.add_done_callback(leave)
         lane.put(job)
         try:
-            return await self._await(job, gone)
+            outcome: Outcome = await job.future
+            return outcome
         finally:
             job.abandoned = True
-            job.future.cancel()  # nothing, if it is settled
+            timer.cancel()
+            if gone is not None:
+                gone.remove_done_callback(leave)
 
-    async def _await(self, job: Job, gone: asyncio.Future[Any] | None) -> Outcome:
-        waiting = {job.future} if gone is None else {job.future, gone}
-        left = job.deadline - time.monotonic()
-        await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        if job.future.done():
-            outcome: Outcome = job.future.result()
-            return outcome
-        if gone is not None and gone.done():
+    def _expire(self, job: Job) -> None:
+        if not job.future.done():
+            self._metrics.rejected.labels("late").inc()
+            job.future.set_exception(Late("the deadline passed before the answer was ready"))
+
+    def _leave(self, job: Job, _: asyncio.Future[Any]) -> None:
+        if not job.future.done():
             self._metrics.rejected.labels("gone").inc()
-            raise Gone("the caller left before the answer was ready")
-        self._metrics.rejected.labels("late").inc()
-        raise Late("the deadline passed before the answer was ready")
+            job.future.set_exception(Gone("the caller left before the answer was ready"))
 
     def health(self) -> str | None:
         """Why the process should be restarted, if it should."""

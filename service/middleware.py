@@ -105,8 +105,7 @@ def request_id_of(headers: Headers) -> str:
 
 def route_of(scope: Scope) -> str:
     """The template of the route, never the raw path: labels must stay few."""
-    route = scope.get("route")
-    template = getattr(route, "path", None)
+    template = scope.get("template") or getattr(scope.get("route"), "path", None)
     if template:
         return str(template)
     return "viewer" if "endpoint" in scope else "unmatched"

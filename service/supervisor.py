@@ -87,15 +87,18 @@ class Supervisor:
 
     def _stop(self) -> int:
         self._listening.close()  # or callers would queue here with nobody left to answer
-        for worker in self._workers:
+        alive = [worker for worker in self._workers if worker.is_alive()]
+        for worker in alive:
             worker.terminate()
         patience = time.monotonic() + 2 * self._settings.drain_seconds + 10
-        for worker in self._workers:
+        for worker in alive:
             worker.join(max(0.1, patience - time.monotonic()))
             if worker.is_alive():
                 worker.kill()
                 worker.join()
-        return FAILED if any(worker.exitcode for worker in self._workers) else 0
+        # One that was still starting knew no better way to end, and had accepted nothing.
+        clean = (0, -signal.SIGTERM)
+        return 0 if all(worker.exitcode in clean for worker in alive) else FAILED
 
 
 def _work(settings: Settings, listening: socket.socket) -> None:

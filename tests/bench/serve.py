@@ -86,7 +86,7 @@ def make_bundles(root: Path) -> Path:
         write_zoo(root / "zoo" / entry.name, entry, entry.build().state_dict())
     trimesh.Trimesh(vertices, faces, process=False).export(root / "zoo/bodies/reference.ply")
     for entry in (body, cora, digits):
-        export_bundle(root / "zoo" / entry.name, root / "bundles")
+        export_bundle(root / "zoo" / entry.name, root / "bundles", with_onnx=False)
     return root / "bundles"
 
 

@@ -278,6 +278,15 @@ def test_the_page_at_the_root_is_html_with_a_content_policy(api: Caller) -> None
     assert "default-src 'self'" in response.headers["content-security-policy"]
 
 
+def test_the_docs_page_loads_nothing_from_elsewhere(api: Caller) -> None:
+    page = api.get("/docs")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "http" not in page.text.replace("http-equiv", "")
+    script = api.get("/docs/page.js")
+    assert script.headers["content-type"].startswith("text/javascript")
+    assert "http" not in script.text
+
+
 def test_the_examples_of_the_openapi_document_work(api: Caller) -> None:
     tree = api.get("/openapi.json").json()
     for task in ("correspondence", "graph-label"):

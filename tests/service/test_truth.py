@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,14 @@ def test_mixed_sizes_in_company_give_the_bits_of_each_alone(settings: Make) -> N
         async with running(settings(batching=False)) as (client, _):
             alone = [substance(await client.post(url, json=body)) for url, body in requests()]
         async with running(settings()) as (client, app):
+            engine = app.state.service.engine
+            serve = engine.serve
+
+            def serve_slowly(*batch: Any) -> None:
+                time.sleep(0.02)  # so that others gather meanwhile
+                serve(*batch)
+
+            engine.serve = serve_slowly
             for _ in range(3):
                 asked = [client.post(url, json=body) for url, body in requests()]
                 together = [substance(r) for r in await asyncio.gather(*asked)]
