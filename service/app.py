@@ -71,7 +71,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _add_shortcuts(app: FastAPI, state: State) -> None:
-    """The busiest routes without FastAPI's dependency solving, a fifth of a small request's time.
+    """The busiest routes without FastAPI's dependency solving, which small requests would feel.
 
     They stand before their documented twins and do the same.
     """

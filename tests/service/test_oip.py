@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import orjson
 import pytest
@@ -268,3 +270,19 @@ def test_errors_of_the_protocol_have_its_shape(
 def test_a_late_request_is_504(api: Caller) -> None:
     response = api.post("/v2/models/bodies/infer", json=mesh_request(parameters={"timeout": 1}))
     assert response.status_code in (429, 504)
+
+
+def test_a_caller_who_hangs_up_is_counted_and_harms_nobody(address: str, client: Any) -> None:
+    host, port = address.split(":")
+    body = orjson.dumps({"mesh": ball(4)})
+    head = f"POST /v1/correspondence HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    for _ in range(50):
+        with socket.create_connection((host, int(port))) as caller:
+            caller.sendall(head.encode() + body)
+        metrics = httpx.get(f"http://{address}/metrics", timeout=60).text
+        if 'splinecnn_rejected_total{reason="gone"}' in metrics:
+            break
+    else:
+        raise AssertionError("nobody was seen to leave")
+    result = client.infer("bodies", triton_inputs(mesh_arrays()))
+    assert result.as_numpy("confidence").shape == (42,)
