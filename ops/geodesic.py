@@ -15,7 +15,7 @@ ROUNDS = 8  # an edge is halved at most so often
 MOST_POINTS = 30_000  # beyond this, nothing is divided any more
 MOST_NEIGHBOURS = 32  # of a cell in the 2-ring
 MOST_CELLS = 12  # whose features one vertex hears
-EQUAL = 1e-9  # a halved edge is equally far from both its ends
+EQUAL = 1e-6  # distances that differ by less differ by rounding only
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -18,6 +18,7 @@ from model.anymesh.cells import (
 )
 from model.anymesh.rotations import compose, cube_rotations, principal_axes, turn_by, undo
 from model.layers import Linear, SplineConv
+from model.mesh import mesh_edges
 from ops import Plan
 
 KERNEL, OPEN = [3, 3, 3], [1, 1, 1]
@@ -183,21 +184,55 @@ class LandmarkNet(nn.Module):
 
 
 class AnyMeshNet(nn.Module):
-    """Both networks, and how landmarks see the reference (see `model.anymesh.reference`)."""
+    """Both networks, and how landmarks see the reference (see `model.anymesh.reference`).
+
+    Answers can be averaged over several `clusterings` of a mesh, and over its neighbouring
+    vertices in some steps of `smoothing`; both cost time and no training.
+    """
 
     landmark: Tensor
     near: Tensor
 
-    def __init__(self, reference: int = 6890, landmarks: int = 512, seen_by: int = 20) -> None:
+    def __init__(
+        self,
+        reference: int = 6890,
+        landmarks: int = 512,
+        seen_by: int = 20,
+        clusterings: int = 1,
+        smoothing: int = 0,
+    ) -> None:
         super().__init__()
+        self.clusterings, self.smoothing = clusterings, smoothing
         self.orientation = OrientationNet()
         self.landmarks = LandmarkNet(landmarks)
         # floating, as everything in a file of weights is; whole numbers below 2048 stay exact
         self.register_buffer("landmark", torch.zeros(reference, seen_by))
         self.register_buffer("near", torch.zeros(reference, seen_by))
 
-    def forward(self, vertices: Tensor, faces: Tensor, ptr: Tensor, variant: int = 0) -> Tensor:
+    def forward(self, vertices: Tensor, faces: Tensor, ptr: Tensor) -> Tensor:
         """Probabilities [V, landmarks] of raw meshes."""
-        cells = make_cells(vertices, faces, ptr, variant)
-        logits = self.landmarks(cells, self.orientation.upright(cells), ptr)
-        return torch.softmax(logits, 1)
+        cells = make_cells(vertices, faces, ptr)
+        rotation = self.orientation.upright(cells)
+        total = torch.softmax(self.landmarks(cells, rotation, ptr), 1)
+        for variant in range(1, self.clusterings):
+            other = make_cells(vertices, faces, ptr, variant)
+            total = total + torch.softmax(self.landmarks(other, rotation, ptr), 1)
+        return smooth(total / self.clusterings, cells.point, faces, self.smoothing)
+
+
+def smooth(value: Tensor, point: Tensor, faces: Tensor, steps: int, reach: float = 0.015) -> Tensor:
+    """Each row averaged with those of its mesh neighbours, the nearer the more, in some steps."""
+    if steps == 0:
+        return value
+    V = point.size(0)
+    edge_index = mesh_edges(faces, V)  # sorted by target
+    offset = point[edge_index[0]] - point[edge_index[1]]
+    weight = torch.exp(-(offset * offset).sum(1) / (2 * reach * reach))
+    total = torch.ones(V, dtype=value.dtype, device=value.device)
+    total = total.index_add(0, edge_index[1], weight)
+    degree = torch.bincount(edge_index[1], minlength=V)
+    ptr = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
+    for _ in range(steps):
+        around: Tensor = torch.ops.splinecnn.spmm(ptr, edge_index[0].contiguous(), weight, value)
+        value = (value + around) / total[:, None]
+    return value

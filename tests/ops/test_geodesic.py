@@ -80,6 +80,22 @@ def test_place_and_size_change_nothing_and_a_rotation_turns_the_cells() -> None:
     torch.testing.assert_close(plain[2][:, 3:6] @ turn.T, moved[2][:, 3:6], rtol=0, atol=1e-5)
 
 
+def test_a_symmetric_mesh_is_cut_the_same_however_it_is_turned() -> None:
+    ball = trimesh.creation.icosphere(2)
+    vertices, faces = (
+        torch.from_numpy(ball.vertices).float(),
+        torch.from_numpy(np.array(ball.faces)),
+    )
+    vertices = vertices * torch.tensor([1.0, 1.5, 2.0])
+    angle = torch.tensor(0.7)
+    c, s = torch.cos(angle).item(), torch.sin(angle).item()
+    turn = torch.tensor([[c, 0, s], [0, 1, 0], [-s, 0, c]])
+    for before, after in zip(
+        cells(vertices, faces)[3:], cells(vertices @ turn.T * 3, faces)[3:], strict=True
+    ):
+        assert torch.equal(before, after)
+
+
 def test_the_order_of_vertices_changes_nothing() -> None:
     vertices, faces = bumpy()
     order = torch.randperm(len(vertices), generator=torch.manual_seed(1))

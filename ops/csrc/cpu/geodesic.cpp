@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <queue>
+#include <functional>
 #include <tuple>
 #include <vector>
 
@@ -15,7 +15,9 @@ namespace {
 
 constexpr size_t MOST_NEIGHBOURS = 32;  // of a cell in the 2-ring
 constexpr size_t MOST_CELLS = 12;       // whose features one vertex hears
-constexpr double EQUAL = 1e-9;          // a halved edge is equally far from both its ends
+// A halved edge is equally far from both its ends, and so are the two sides of a symmetric body:
+// what differs by less than the rounding of float32 coordinates is equal, and the first one counts.
+constexpr double EQUAL = 1e-6;
 
 using Indices = std::vector<int32_t>;
 
@@ -25,32 +27,56 @@ class Farthest {
   Farthest(const Surface& s, int32_t start)
       : s_(s), distance_(s.point.size(), INFINITY), owner_(s.point.size(), 0) {
     add(start);
+    far_.reserve(distance_.size());
+    for (size_t v = 0; v < distance_.size(); ++v) far_.emplace_back(distance_[v], int32_t(v));
+    std::make_heap(far_.begin(), far_.end());
   }
   const Indices& seeds() const { return seeds_; }
   const Indices& owner() const { return owner_; }
 
   // False when every point is a seed already.
   bool grow() {
-    const double most = *std::max_element(distance_.begin(), distance_.end());
+    const double most = refresh();
     if (most <= EQUAL) return false;
-    const auto at = std::find_if(distance_.begin(), distance_.end(),
-                                 [&](double distance) { return distance >= most - EQUAL; });
-    add(int32_t(at - distance_.begin()));
+    int32_t seed = far_.front().second;
+    std::vector<Reached> equal;
+    while (!far_.empty() && refresh() >= most - EQUAL) {
+      seed = std::min(seed, far_.front().second);
+      equal.push_back(far_.front());
+      std::pop_heap(far_.begin(), far_.end());
+      far_.pop_back();
+    }
+    for (const Reached& one : equal) {
+      far_.push_back(one);
+      std::push_heap(far_.begin(), far_.end());
+    }
+    add(seed);
     return true;
   }
 
  private:
+  using Reached = std::pair<double, int32_t>;
+
+  // The farthest point's distance: they only shrink, so what is on top is it, once up to date.
+  double refresh() {
+    while (far_.front().first != distance_[far_.front().second]) {
+      std::pop_heap(far_.begin(), far_.end());
+      far_.back().first = distance_[far_.back().second];
+      std::push_heap(far_.begin(), far_.end());
+    }
+    return far_.front().first;
+  }
+
   void add(int32_t seed) {
     const auto cell = int32_t(seeds_.size());
     seeds_.push_back(seed);
-    using Reached = std::pair<double, int32_t>;
-    std::priority_queue<Reached, std::vector<Reached>, std::greater<>> queue;
     distance_[seed] = 0;
     owner_[seed] = cell;
-    queue.emplace(0.0, seed);
-    while (!queue.empty()) {
-      const auto [reached, v] = queue.top();
-      queue.pop();
+    queue_.assign(1, {0.0, seed});
+    while (!queue_.empty()) {
+      std::pop_heap(queue_.begin(), queue_.end(), std::greater<>());
+      const auto [reached, v] = queue_.back();
+      queue_.pop_back();
       if (reached > distance_[v]) continue;
       for (int32_t e = s_.ptr[v]; e < s_.ptr[v + 1]; ++e) {
         const double further = reached + s_.length[e];
@@ -58,7 +84,8 @@ class Farthest {
         if (further < distance_[u] - EQUAL) {
           distance_[u] = further;
           owner_[u] = cell;
-          queue.emplace(further, u);
+          queue_.emplace_back(further, u);
+          std::push_heap(queue_.begin(), queue_.end(), std::greater<>());
         }
       }
     }
@@ -67,6 +94,8 @@ class Farthest {
   const Surface& s_;
   std::vector<double> distance_;
   Indices owner_, seeds_;
+  std::vector<Reached> queue_;
+  std::vector<Reached> far_;  // a heap of all points, the farthest on top
 };
 
 // The point farthest from the middle; of another variant, a point far from those before it.
