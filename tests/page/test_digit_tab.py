@@ -12,7 +12,7 @@ def _plot(seen: Any) -> str:
 
 def _bars(seen: Any) -> list[float]:
     rows = seen.page.locator("#digit-bars .number").all_inner_texts()
-    return [float(row.removesuffix(" %")) for row in rows if row]
+    return [float(row.strip("<> %")) for row in rows if row]
 
 
 def test_drawn_digit_becomes_a_graph_and_ten_bars(visit: Callable[..., Any]) -> None:

@@ -113,7 +113,7 @@ def test_hover_marks_both_partners_and_says_how_sure(visit: Callable[..., Any]) 
     seen.page.wait_for_selector("#stage-overlay .thread", state="attached")
     assert seen.page.locator("#stage-overlay .ring").count() == 2
     assert re.search(
-        r"Posted\s+#\d+\s+[\d.]+ %\s+Reference\s+#\d+", seen.page.inner_text("#mesh-partner")
+        r"Posted\s+#\d+\s+[<>\d. ]+ %\s+Reference\s+#\d+", seen.page.inner_text("#mesh-partner")
     )
     seen.shoot("mesh-hover")
     seen.page.mouse.move(5, 5)

@@ -32,8 +32,11 @@ export function count(value: number, noun: string): string {
   return `${whole(value)} ${value === 1 ? noun : plural}`;
 }
 
+/** Rounded, but never to a certainty that was not said. */
 export function percent(value: number): string {
-  return `${(100 * value).toFixed(value > 0.9995 || value < 0.0005 ? 0 : 1)} %`;
+  if (value > 0.9995 && value < 1) return "> 99.9 %";
+  if (value < 0.0005 && value > 0) return "< 0.1 %";
+  return `${(100 * value).toFixed(value === 0 || value === 1 ? 0 : 1)} %`;
 }
 
 export function milliseconds(value: number): string {

@@ -16,7 +16,7 @@ interface NodeLabels extends Answer {
   probabilities?: number[][];
 }
 
-const LONGEST_TEXT = 60_000; // characters a text field shows without stutter
+const LONGEST_TEXT = 30_000; // characters a text field shows without stutter
 
 export class GraphTab {
   private readonly strip = new Strip(byId("graph-strip"));

@@ -61,7 +61,7 @@ function histogram(confidence: number[]): Node[] {
   const sorted = [...confidence].sort((p, q) => p - q);
   const median = sorted[sorted.length >> 1] ?? 0;
   const scale = make("div", { class: "scale" }, make("span", {}, "unsure"), make("span", {}, "sure"));
-  return [chart, scale, note(`Half of the vertices are at least ${percent(median)} sure.`)];
+  return [chart, scale, note(`Median ${percent(median)}, lowest ${percent(sorted[0] ?? 0)}.`)];
 }
 
 function landmarkList({ landmarks }: Regions, choose: (vertex: number) => void): HTMLElement {
