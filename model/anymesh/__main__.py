@@ -1,106 +1,97 @@
-"""The whole recipe of `bodies-any`, one step per command: data, samples, train, evaluate, zoo."""
+"""The recipe of `bodies-any`: `python -m model.anymesh all DATA OUT`, or one step at a time."""
 
 import argparse
 import json
-from dataclasses import asdict
+from argparse import Namespace
+from dataclasses import asdict, fields
 from pathlib import Path
-
-from safetensors.torch import load_file
+from typing import Any
 
 from model.anymesh.evaluate import Judge, draw_cases, evaluate
-from model.anymesh.net import AnyMeshNet
+from model.anymesh.people import FILE as PEOPLE
 from model.anymesh.people import make_people
 from model.anymesh.reference import load_reference, load_tables
 from model.anymesh.samples import make_samples
 from model.anymesh.serve import ServedAnyMesh
+from model.anymesh.topologies import FILE as TOPOLOGIES
 from model.anymesh.topologies import load_topologies, make_topologies
-from model.anymesh.train import Recipe, train
+from model.anymesh.train import Recipe, load_net, train
 from model.zoo import ZooEntry, write_zoo
 
 
-def load_net(out: Path) -> AnyMeshNet:
-    """The network of the last checkpoint."""
-    tensors = load_file(out / "checkpoint.safetensors")
-    net = AnyMeshNet()
-    net.load_state_dict({n[4:]: t for n, t in tensors.items() if n.startswith("net.")})
-    return net.eval()
+def data(given: Namespace) -> None:
+    """People, triangulations, landmarks and distances; what is there already is kept."""
+    if not (given.data / PEOPLE).exists():
+        make_people(given.data)
+    if not (given.data / TOPOLOGIES).exists():
+        make_topologies(given.data)
+    load_tables(given.data)
+    load_reference(given.data)
+    make_samples(given.data, 0, given.shards)
 
 
-def measure(data: Path, out: Path, people: int, split: str) -> dict[str, dict[str, float]]:
-    """Scores per triangulation, whole and worn."""
-    judge, served = Judge(load_reference(data)), ServedAnyMesh(load_net(out)).eval()
+def learn(given: Namespace) -> None:
+    """Train, or go on from the checkpoint in OUT."""
+    recipe = Recipe(**{field.name: getattr(given, field.name) for field in fields(Recipe)})
+    train(given.data, given.out, recipe, given.stop_at)
+
+
+def measure(given: Namespace) -> dict[str, Any]:
+    """Score the checkpoint on unseen people and triangulations, whole and worn."""
+    judge = Judge(load_reference(given.data))
+    net = load_net(given.out, given.clusterings, given.smoothing)
+    served = ServedAnyMesh(net).eval()
     scores = {}
-    for topology in load_topologies(data, "test"):
+    for topology in load_topologies(given.data, "test"):
         for worn in (False, True):
-            cases = draw_cases(data, topology, people, split, worn)
-            name = f"{len(topology.corner)}{' worn' if worn else ''}"
+            cases = draw_cases(given.data, topology, given.people, given.split, worn)
+            name = f"{len(topology.corner)} vertices{', worn' if worn else ''}"
             scores[name] = asdict(evaluate(served, cases, judge))
             print(name, json.dumps(scores[name]), flush=True)
     return scores
 
 
-def main() -> None:
+def ship(given: Namespace) -> None:
+    """Score the checkpoint and write it into the zoo, with the scores."""
+    entry = ZooEntry(
+        name="bodies-any",
+        net="any-mesh",
+        parameters={"clusterings": given.clusterings, "smoothing": given.smoothing},
+        pseudo="cartesian",
+        description="Human bodies in any triangulation to the 6,890 vertices of the reference.",
+        reference="reference.npz",
+        data={"people": "anny 0.6.2", "split": given.split, "meshes each": given.people},
+        scores=measure(given),
+    )
+    write_zoo(given.zoo, entry, load_net(given.out).state_dict())
+
+
+def everything(given: Namespace) -> None:
+    """All of it, one after the other."""
+    for step in (data, learn, ship):
+        step(given)
+
+
+STEPS = {"data": data, "train": learn, "evaluate": measure, "zoo": ship, "all": everything}
+
+
+def parse(arguments: list[str] | None = None) -> Namespace:
     parser = argparse.ArgumentParser(prog="python -m model.anymesh", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, words in {
-        "people": "pose people with anny",
-        "topologies": "make triangulations, landmarks and distances",
-        "samples": "make shards of training samples",
-        "train": "train, or go on training",
-        "evaluate": "measure the last checkpoint",
-        "zoo": "measure it and write it into the zoo",
-    }.items():
-        command = commands.add_parser(name, help=words)
-        command.add_argument("data", type=Path)
-        if name == "samples":
-            command.add_argument("--first", type=int, default=0)
-            command.add_argument("--count", type=int, default=40)
-        if name in ("train", "evaluate", "zoo"):
-            command.add_argument("out", type=Path)
-        if name in ("evaluate", "zoo"):
-            command.add_argument("--people", type=int, default=12)
-            command.add_argument("--split", default="test")
-        if name == "zoo":
-            command.add_argument("--zoo", type=Path, default=Path("zoo/bodies-any"))
-        if name == "train":
-            command.add_argument("--stop-at", type=int)
-            for field, value in asdict(Recipe()).items():
-                command.add_argument(
-                    f"--{field.replace('_', '-')}", type=type(value), default=value
-                )
-    given = vars(parser.parse_args())
-    run(given.pop("command"), **given)
-
-
-def run(command: str, data: Path, **given: object) -> None:
-    if command == "people":
-        make_people(data)
-    elif command == "topologies":
-        make_topologies(data)
-        load_tables(data)
-        load_reference(data)
-    elif command == "samples":
-        make_samples(data, **given)  # type: ignore[arg-type]
-    elif command == "train":
-        out, stop_at = given.pop("out"), given.pop("stop_at")
-        train(data, out, Recipe(**given), stop_at)  # type: ignore[arg-type]
-    elif command == "evaluate":
-        measure(data, **given)  # type: ignore[arg-type]
-    else:
-        zoo: Path = given.pop("zoo")  # type: ignore[assignment]
-        scores = measure(data, **given)  # type: ignore[arg-type]
-        entry = ZooEntry(
-            name="bodies-any",
-            net="any-mesh",
-            parameters={},
-            pseudo="cartesian",
-            description="Human bodies in any triangulation to the 6,890 vertices of the reference.",
-            reference="reference.npz",
-            data={"people": "anny 0.6.2", "split": given["split"]},
-            scores=scores,
-        )
-        write_zoo(zoo, entry, load_net(given["out"]).state_dict())  # type: ignore[arg-type]
+    parser.add_argument("step", choices=STEPS)
+    parser.add_argument("data", type=Path, help="where people and samples are kept")
+    parser.add_argument("out", type=Path, nargs="?", default=Path("run"), help="checkpoints")
+    parser.add_argument("--shards", type=int, default=60, help="of a hundred samples each")
+    parser.add_argument("--stop-at", type=int, help="leave off after this step")
+    parser.add_argument("--split", choices=("validation", "test"), default="test")
+    parser.add_argument("--people", type=int, default=12, help="meshes per triangulation")
+    parser.add_argument("--clusterings", type=int, default=1, help="averaged when answering")
+    parser.add_argument("--smoothing", type=int, default=0, help="steps over mesh neighbours")
+    parser.add_argument("--zoo", type=Path, default=Path("zoo/bodies-any"))
+    for name, value in asdict(Recipe()).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":
-    main()
+    given = parse()
+    STEPS[given.step](given)

@@ -11,7 +11,7 @@ from model.datasets.bodies import TEMPLATE
 from model.datasets.files import MissingData, read_npz
 
 FILE = "people.npz"
-WHERE = "make it with `python -m model.anymesh people DIRECTORY` (needs `pip install anny==0.6.2`)"
+WHERE = "make it with `python -m model.anymesh data DIRECTORY` (needs `pip install anny==0.6.2`)"
 SPLITS = {"train": 6000, "validation": 24, "test": 120}
 BATCH = 20  # bodies anny poses at a time
 

@@ -23,7 +23,9 @@ from model.anymesh.rotations import (
     undo,
 )
 from model.anymesh.samples import Sample, collate, read_shard
+from model.datasets.files import MissingData
 
+CHECKPOINT = "checkpoint.safetensors"
 SHARDS = 8  # in memory at a time
 
 
@@ -86,6 +88,8 @@ def draw_batches(data: Path, recipe: Recipe, done: int) -> Iterator[list[Sample]
     rng = np.random.default_rng(recipe.seed + done)
     while True:
         paths = sorted((data / "samples").glob("*.safetensors"))
+        if not paths:
+            raise MissingData(f"{data} holds no samples: python -m model.anymesh data {data}")
         chosen = rng.permutation(len(paths))[:SHARDS]
         pool = [sample for i in chosen for sample in read_shard(paths[i])]
         order = rng.permutation(len(pool))
@@ -137,12 +141,12 @@ def save(out: Path, net: nn.Module, optimizer: torch.optim.Optimizer, step: int)
         tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
     tensors["step"] = torch.tensor(step)
     save_file({name: t.contiguous() for name, t in tensors.items()}, out / "checkpoint.partial")
-    (out / "checkpoint.partial").replace(out / "checkpoint.safetensors")
+    (out / "checkpoint.partial").replace(out / CHECKPOINT)
 
 
 def restore(out: Path, net: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """How many steps were done."""
-    path = out / "checkpoint.safetensors"
+    path = out / CHECKPOINT
     if not path.exists():
         return 0
     tensors = load_file(path)
@@ -155,3 +159,11 @@ def restore(out: Path, net: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": state, "param_groups": groups})
     return int(tensors["step"])
+
+
+def load_net(out: Path, clusterings: int = 1, smoothing: int = 0) -> AnyMeshNet:
+    """The network of the last checkpoint, ready to answer."""
+    tensors = load_file(out / CHECKPOINT)
+    net = AnyMeshNet(clusterings=clusterings, smoothing=smoothing)
+    net.load_state_dict({n[4:]: t for n, t in tensors.items() if n.startswith("net.")})
+    return net.eval()

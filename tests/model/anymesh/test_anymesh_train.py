@@ -7,12 +7,21 @@ import trimesh
 from safetensors.torch import load_file
 
 from model.anymesh import train as training
+from model.anymesh.__main__ import parse
 from model.anymesh.cells import make_cells
 from model.anymesh.net import LandmarkNet, OrientationNet
 from model.anymesh.reference import Tables
 from model.anymesh.rotations import turn_by
 from model.anymesh.samples import Sample, collate, write_shard
-from model.anymesh.train import Recipe, draw_rotations, landmark_loss, orientation_loss, train
+from model.anymesh.train import (
+    Recipe,
+    draw_rotations,
+    landmark_loss,
+    load_net,
+    orientation_loss,
+    train,
+)
+from model.datasets.files import MissingData
 
 
 def make_sample(seed: int) -> Sample:
@@ -56,7 +65,19 @@ def test_training_stops_and_goes_on_from_its_checkpoint(tmp_path, tables, monkey
     assert first.keys() == second.keys()
     weight = "net.landmarks.head.weight"
     assert not torch.equal(first[weight], second[weight])
-    assert torch.equal(second["net.landmark"].long(), tables.landmark)
+    net = load_net(path.parent, clusterings=3)
+    assert torch.equal(net.landmark.long(), tables.landmark) and net.clusterings == 3
+
+
+def test_without_samples_training_says_how_to_make_them(tmp_path, tables, monkeypatch) -> None:
+    monkeypatch.setattr(training, "load_tables", lambda data: tables)
+    with pytest.raises(MissingData, match="holds no samples: python -m model.anymesh data"):
+        train(tmp_path, tmp_path / "out", Recipe(steps=1))
+
+
+def test_every_part_of_the_recipe_is_an_option() -> None:
+    given = parse(["train", "data", "out", "--warm-up", "7", "--rate", "0.1"])
+    assert (given.warm_up, given.rate, given.steps) == (7, 0.1, Recipe().steps)
 
 
 def test_losses_are_those_of_chance_at_first_and_reach_every_weight(tables) -> None:
