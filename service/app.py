@@ -29,7 +29,7 @@ from service.state import State, state_of
 
 VIEWER = Path(__file__).parent / "viewer" / "dist"
 _NO_VIEWER = """<!doctype html><html lang="en"><meta charset="utf-8"><title>SplineCNN</title>
-<h1>SplineCNN service</h1><p>The service runs. The viewer is not built: run <code>make viewer</code>
+<h1>SplineCNN service</h1><p>The service runs. The viewer is not built: run <code>make page</code>
 and restart.</p><p><a href="/docs">API</a> · <a href="/v1/models">models</a> ·
 <a href="/readyz">ready</a> · <a href="/metrics">metrics</a></p></html>"""
 
