@@ -134,7 +134,8 @@ def run_ray(settings: Settings, replicas: str = "1", cpus: float = 1.0, gpus: fl
     shared = Path(tempfile.mkdtemp(prefix="splinecnn-metrics-"))
     stop = threading.Event()
     try:
-        ray.init(include_dashboard=False, logging_level="warning")
+        address = os.environ.get("RAY_ADDRESS", "local")
+        ray.init(address, include_dashboard=False, logging_level="warning")
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: stop.set())
         serve.start(http_options=_http(settings, host, port))
@@ -145,7 +146,7 @@ def run_ray(settings: Settings, replicas: str = "1", cpus: float = 1.0, gpus: fl
         stop.wait()
         serve.delete(NAME)  # waits until every replica has answered what it took
         return 0
-    except (RayError, RuntimeError) as error:
+    except (RayError, RuntimeError, TimeoutError) as error:
         print(f"splinecnn: {str(error).splitlines()[0]}", file=sys.stderr)
         return FAILED
     finally:
