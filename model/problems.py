@@ -164,7 +164,8 @@ class Superpixels(Problem):
         features, positions, edge_index, ptr = gather_graphs(self.graphs, chosen)
         if self.recipe.augment:
             positions = stretch_positions(positions, ptr)
-        levels = self.net.levels(positions, edge_index, ptr, seed=number)
+        # clustered as in serving: other clusters in every step are harder to learn than they help
+        levels = self.net.levels(positions, edge_index, ptr)
         return _step(
             self.net.scores(features, levels), torch.from_numpy(self.graphs.labels[chosen])
         )

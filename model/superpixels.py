@@ -1,5 +1,6 @@
 """Images to graphs of superpixels, the same way in training and in serving."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from scipy.spatial import cKDTree
 from skimage.segmentation import slic
 
 MAX_NODES = 75
-NEIGHBOURS = 8
+REACH = 2.6  # of edges, in mean distances between superpixels
 
 
 def superpixel_graph(
@@ -17,7 +18,8 @@ def superpixel_graph(
     """At most 75 superpixels of a grey image [H, W] as a graph.
 
     Returns features [N, 1] (mean intensity in [0, 1]), positions [N, 2] (centroids, x to the right
-    and y down, in pixels) and edge_index [2, E]: each superpixel and its 8 nearest, both ways.
+    and y down, in pixels) and edge_index [2, E] between all whose centroids are close: a fixed
+    reach gives pseudo-coordinates one scale in all images.
     """
     grey = image.astype(np.float64) / 255.0
     label = _segment(grey)
@@ -30,7 +32,12 @@ def superpixel_graph(
 
     features = mean(grey)[:, None].astype(np.float32)
     positions = np.stack([mean(columns), mean(rows)], 1).astype(np.float32)
-    return features, positions, nearest_edges(positions, NEIGHBOURS)
+    return features, positions, near_edges(positions, reach(image.shape))
+
+
+def reach(shape: tuple[int, ...]) -> float:
+    """How far edges reach in an image of that shape, in pixels."""
+    return REACH * math.sqrt(shape[0] * shape[1] / MAX_NODES)
 
 
 def _segment(grey: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -46,16 +53,8 @@ def _segment(grey: NDArray[np.float64]) -> NDArray[np.int64]:
     return label
 
 
-def nearest_edges(positions: NDArray[np.float32], neighbours: int) -> NDArray[np.int64]:
-    """Edges [2, E] from every point to and from its nearest ones, sorted, each once."""
-    N = len(positions)
-    if N < 2:
-        return np.zeros((2, 0), np.int64)
-    k = min(neighbours, N - 1)
-    _, near = cKDTree(positions).query(positions, k=k + 1)
-    source = near.ravel()
-    target = np.repeat(np.arange(N), k + 1)
-    other = source != target
-    source, target = source[other], target[other]
-    both = np.concatenate([source * N + target, target * N + source])
-    return np.stack(np.divmod(np.unique(both), N)).astype(np.int64)
+def near_edges(positions: NDArray[np.float32], radius: float) -> NDArray[np.int64]:
+    """Edges [2, E] both ways between points at most `radius` apart, by target, then source."""
+    pairs = cKDTree(positions).query_pairs(radius, output_type="ndarray").astype(np.int64)
+    edges = np.concatenate([pairs, pairs[:, ::-1]])
+    return np.ascontiguousarray(edges[np.lexsort(edges.T)].T)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from model.superpixels import MAX_NODES, nearest_edges, superpixel_graph
+from model.superpixels import MAX_NODES, near_edges, reach, superpixel_graph
 
 
 def digit() -> np.ndarray:
@@ -38,6 +38,14 @@ def test_a_single_pixel_is_a_graph_without_edges():
     assert features.shape == (1, 1) and positions.shape == (1, 2) and edge_index.shape == (2, 0)
 
 
-def test_two_points_are_each_others_neighbours():
-    points = np.array([[0, 0], [5, 0]], np.float32)
-    assert nearest_edges(points, 8).tolist() == [[0, 1], [1, 0]]
+def test_points_within_reach_are_neighbours():
+    points = np.array([[0, 0], [5, 0], [9, 0]], np.float32)
+    assert near_edges(points, 5).tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
+    assert near_edges(points, 1).shape == (2, 0)
+
+
+def test_edges_reach_a_few_mean_distances():
+    _, positions, (source, target) = superpixel_graph(digit())
+    length = np.linalg.norm(positions[source] - positions[target], axis=1)
+    assert length.max() <= reach((28, 28)) == pytest.approx(8.406, abs=0.001)
+    assert len(source) / len(positions) > 9

@@ -94,7 +94,10 @@ def make(task: str, **changes: object) -> Problem:
 SMALL = {
     "cora": {"steps": 60, "weight_decay": 0.0},
     "mnist-superpixels": {"steps": 80, "batch": 12, "learning_rate": 0.005, "warmup": 1},
-    "mnist-grid": {"steps": 20, "batch": 8, "warmup": 1, "parameters": {"hidden": 16}},
+    "mnist-grid": {
+        "steps": 20, "batch": 8, "warmup": 1, "learning_rate": 0.001, "balance": True,
+        "parameters": {"hidden": 16},
+    },
     "bodies": {
         "steps": 120, "warmup": 5, "learning_rate": 0.01,
         "parameters": {"channels": (8, 16), "hidden": 32, "dropout": 0.0},
