@@ -7,6 +7,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from model.anymesh.evaluate import Judge, draw_cases, evaluate
 from model.anymesh.people import FILE as PEOPLE
 from model.anymesh.people import make_people
@@ -16,6 +18,7 @@ from model.anymesh.serve import ServedAnyMesh
 from model.anymesh.topologies import FILE as TOPOLOGIES
 from model.anymesh.topologies import load_topologies, make_topologies
 from model.anymesh.train import Recipe, load_net, train
+from model.datasets.bodies import TEMPLATE
 from model.zoo import ZooEntry, write_zoo
 
 
@@ -64,6 +67,10 @@ def ship(given: Namespace) -> None:
         scores=measure(given),
     )
     write_zoo(given.zoo, entry, load_net(given.out).state_dict())
+    with np.load(TEMPLATE) as file:
+        np.savez_compressed(
+            given.zoo / "reference.npz", vertices=file["vertices"], faces=file["faces"]
+        )
 
 
 def everything(given: Namespace) -> None:
