@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import trimesh
 from torch import Tensor, nn
 
 from model.anymesh.net import AnyMeshNet
@@ -199,6 +198,8 @@ def _spec(name: str, num_features: int | None, num_classes: int) -> TensorSpec:
 
 
 def _ply(vertices: np.ndarray, faces: np.ndarray) -> bytes:
+    import trimesh  # slow to import, and serving does without
+
     mesh = trimesh.Trimesh(vertices, faces, process=False)
     content = mesh.export(file_type="ply")
     assert isinstance(content, bytes)

@@ -12,7 +12,6 @@ import numpy as np
 import safetensors
 import safetensors.torch
 import torch
-import trimesh
 from torch import nn
 
 from model.anymesh.net import AnyMeshNet
@@ -165,6 +164,8 @@ def read_reference(path: Path) -> tuple[np.ndarray, np.ndarray]:
             with np.load(path, allow_pickle=False) as arrays:
                 vertices, faces = arrays["vertices"], arrays["faces"]
         else:
+            import trimesh  # slow to import, and serving does without
+
             mesh = trimesh.load_mesh(path, file_type=path.suffix[1:], process=False)
             vertices, faces = mesh.vertices, mesh.faces
     except (OSError, ValueError, KeyError, AttributeError) as error:
