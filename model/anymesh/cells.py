@@ -36,11 +36,20 @@ def make_cells(
     sizes: tuple[int, int, int, int] = SIZES,
     longest: float = LONGEST_EDGE,
 ) -> Cells:
-    """Cells of raw meshes; another `variant` begins with another point of each mesh."""
+    """Cells of raw meshes; another `variant` begins with another point of each mesh.
+
+    They are cut on the CPU, wherever the mesh is: shortest paths are found one after the other.
+    """
     point, normal, cell, cell_ptr, parent, edge_index, edge_ptr, heard = (
-        torch.ops.splinecnn.hierarchy(vertices, faces, ptr, list(sizes), variant, longest)
+        torch.ops.splinecnn.hierarchy(
+            vertices.cpu(), faces.cpu(), ptr.cpu(), list(sizes), variant, longest
+        )
     )
-    return Cells(point, normal, cell, cell_ptr, parent, edge_index, edge_ptr, heard)
+    to = vertices.device
+    return Cells(
+        point.to(to), normal.to(to), cell.to(to), cell_ptr.to(to), parent.to(to),
+        edge_index.to(to), edge_ptr.to(to), heard.to(to),
+    )  # fmt: skip
 
 
 class Level(NamedTuple):

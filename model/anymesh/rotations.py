@@ -76,5 +76,5 @@ def principal_axes(position: Tensor, weight: Tensor, ptr: Tensor) -> Tensor:
         frame = torch.stack([axes[1], axes[0], axes[2]])
         if bool(torch.linalg.det(frame) < 0):
             frame = torch.stack([-axes[1], axes[0], axes[2]])
-        readings.append(flips.double()[:, :, None] * frame)
+        readings.append(flips.to(frame)[:, :, None] * frame)
     return torch.stack(readings, 1).to(position.dtype)

@@ -35,9 +35,10 @@ class ServedAnyMesh(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         score = torch.sqrt(self.net(vertices, faces, ptr))
         index, value = torch.ops.splinecnn.match(
-            score, self.candidate_ptr, self.candidate, self.landmark, self.root,
-            min(top_k, self.fewest),
+            score.cpu(), self.candidate_ptr.cpu(), self.candidate.cpu(), self.landmark.cpu(),
+            self.root.cpu(), min(top_k, self.fewest),
         )  # fmt: skip
+        index, value = index.to(vertices.device), value.to(vertices.device)
         # more were asked for than ever come into question: the rest has no chance
         missing = top_k - index.size(1)
         last = index[:, -1:].expand(-1, max(missing, 0))

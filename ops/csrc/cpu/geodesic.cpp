@@ -298,7 +298,8 @@ Tensors hierarchy(const Tensor& vertices, const Tensor& faces, const Tensor& ptr
   SPLINECNN_REQUIRE(0 <= variant && variant < 1024, "variant must lie in [0, 1024), got ", variant);
   SPLINECNN_REQUIRE(longest > 0, "longest must be positive, got ", longest);
   const int64_t V = vertices.size(0), F = faces.size(0), B = ptr.size(0) - 1;
-  SPLINECNN_REQUIRE(V < int64_t(1) << 30, "vertices must be fewer than 2^30, got ", V);
+  SPLINECNN_REQUIRE(V < int64_t(1) << 28, "vertices must be fewer than 2^28, got ", V);
+  SPLINECNN_REQUIRE(F < int64_t(1) << 28, "faces must be fewer than 2^28, got ", F);
   const Tensor flat_vertices = flat(vertices), flat_faces = flat(faces);
   const auto* xyz = data<float>(flat_vertices);
   const auto *corner = data<int64_t>(flat_faces), *start = data<int64_t>(ptr);
