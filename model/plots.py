@@ -45,7 +45,7 @@ def draw_bodies(
     ):
         image = _paint(place, shapes[shape], faces, 100 * errors[shape])
         wrong = int((errors[shape] > 0).sum())
-        place.set_title(f"{what}: {wrong} of {errors.shape[1]:,} vertices off")
+        place.set_title(f"{what}: {wrong} vertices off")
     bar = figure.colorbar(image, ax=axes, fraction=0.02)
     bar.set_label("geodesic error, % of the diameter")
     _save(figure, path, tight=False)
