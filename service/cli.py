@@ -42,6 +42,14 @@ def main() -> None:
         sys.exit(1)
 
 
+def _flag(name: str, kind: Any, text: str) -> inspect.Parameter:
+    option = typer.Option(help=text, show_default=False)
+    annotation = Annotated[kind | None, option]
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+    )
+
+
 def _flags_of_settings(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option per setting: the same field, type, sentence and default."""
     parameters = []
@@ -49,22 +57,17 @@ def _flags_of_settings(command: Callable[..., None]) -> Callable[..., None]:
         simple = field.annotation if field.annotation in (int, float, bool) else str
         default = field.get_default(call_default_factory=True)
         shown = "" if default in (None, {}, []) else f" [default: {default}]"
-        option = typer.Option(help=f"{field.description}{shown}", show_default=False)
-        parameters.append(
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=None,
-                annotation=Annotated[simple | None, option],
-            )
-        )
+        parameters.append(_flag(name, simple, f"{field.description}{shown}"))
+    ray = "Serve by Ray, with replicas that come and go with the load."
+    parameters.append(_flag("ray", bool, ray))
+    parameters.append(_flag("replicas", str, "With --ray: how many, as 2 or as 1:4. [default: 1]"))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return command
 
 
 @app.command()
 @_flags_of_settings
-def serve(**given: Any) -> None:
+def serve(ray: bool | None, replicas: str | None, **given: Any) -> None:
     """Run the HTTP service. Every option is also an environment variable, SPLINECNN_<OPTION>.
 
     Example: splinecnn serve --port 8080 --models bundles
@@ -76,6 +79,10 @@ def serve(**given: Any) -> None:
             where = "--" + ".".join(str(part) for part in problem["loc"]).replace("_", "-")
             _err.print(f"[bold red]error:[/] {where}: {problem['msg']}, got {problem['input']!r}")
         raise typer.Exit(2) from None
+    if ray:
+        from service.ray_app import run_ray
+
+        raise typer.Exit(run_ray(settings, replicas or "1"))
     from service.server import run
 
     raise typer.Exit(run(settings))
