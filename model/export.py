@@ -158,7 +158,7 @@ def scripted(served: nn.Module) -> bytes:
 def _load(model: bytes) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit
-        module: nn.Module = torch.jit.load(io.BytesIO(model))  # type: ignore[no-untyped-call]
+        module: nn.Module = torch.jit.load(io.BytesIO(model))
     return module
 
 
