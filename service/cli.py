@@ -65,6 +65,16 @@ def _flags_of_settings(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+def _settings(**given: Any) -> Settings:
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        for problem in error.errors():
+            where = "--" + ".".join(str(part) for part in problem["loc"]).replace("_", "-")
+            _err.print(f"[bold red]error:[/] {where}: {problem['msg']}, got {problem['input']!r}")
+        raise typer.Exit(2) from None
+
+
 @app.command()
 @_flags_of_settings
 def serve(ray: bool | None, replicas: str | None, **given: Any) -> None:
@@ -72,13 +82,7 @@ def serve(ray: bool | None, replicas: str | None, **given: Any) -> None:
 
     Example: splinecnn serve --port 8080 --models bundles
     """
-    try:
-        settings = Settings(**{name: value for name, value in given.items() if value is not None})
-    except ValidationError as error:
-        for problem in error.errors():
-            where = "--" + ".".join(str(part) for part in problem["loc"]).replace("_", "-")
-            _err.print(f"[bold red]error:[/] {where}: {problem['msg']}, got {problem['input']!r}")
-        raise typer.Exit(2) from None
+    settings = _settings(**{name: value for name, value in given.items() if value is not None})
     if ray:
         from service.ray_app import run_ray
 
@@ -224,6 +228,30 @@ def data(
             task, data, lambda done, total: progress.update(bar, completed=done, total=total)
         )
     _out.print(f"the data of {task} is in {where}")
+
+
+@app.command()
+def bench(
+    models: Models = Path("bundles"),
+    runtime: Annotated[str, typer.Option(help="torchscript or onnx.")] = "torchscript",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    seconds: Annotated[float, typer.Option(min=0.01, help="Time to spend on each model.")] = 2.0,
+) -> None:
+    """Time each model's own sample on this machine, without HTTP.
+
+    Example: splinecnn bench --runtime onnx
+    """
+    settings = _settings(runtime=runtime, device=device)
+    from service.bench import measure
+    from service.runner import DeviceError
+
+    try:
+        with _err.status("measuring"):
+            table = measure(models, settings, seconds)
+    except DeviceError as error:
+        _err.print(f"[bold red]error:[/] {error}", soft_wrap=True)
+        raise typer.Exit(2) from None
+    _out.print(table)
 
 
 @app.command()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 import trimesh
 from rich.console import Console
 
@@ -49,7 +50,18 @@ def ball(tmp_path: Path) -> Path:
 
 def test_help_lists_every_command(splinecnn: Command) -> None:
     shown = splinecnn("--help").stdout
-    for command in ("serve", "predict", "models", "export", "train", "evaluate", "data", "doctor"):
+    for command in (
+        "serve",
+        "predict",
+        "models",
+        "export",
+        "train",
+        "evaluate",
+        "data",
+        "bench",
+        "bench",
+        "doctor",
+    ):
         assert f" {command} " in shown
 
 
@@ -145,3 +157,15 @@ def test_export_says_when_there_is_nothing_to_do(splinecnn: Command, tmp_path: P
 def test_train_refuses_an_unknown_task(splinecnn: Command, tmp_path: Path) -> None:
     done = splinecnn("train", "tea", "--data", tmp_path, "--out", tmp_path / "out")
     assert done.returncode == 1 and "task must be one of" in done.stderr
+
+
+def test_bench_times_every_model(splinecnn: Command, toy_bundles: Path, tmp_path: Path) -> None:
+    done = splinecnn("bench", "--models", toy_bundles, "--seconds", "0.01")
+    rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()[1:]}
+    assert {"bodies/1", "cora/1", "mnist-superpixels/1"} <= rows.keys()
+    assert all(0 < float(row[2]) <= float(row[3]) for row in rows.values())
+    assert splinecnn("bench", "--models", toy_bundles, "--runtime", "tea").returncode == 2
+    assert "no bundles" in splinecnn("bench", "--models", tmp_path).stderr
+    if not torch.cuda.is_available():
+        refused = splinecnn("bench", "--models", toy_bundles, "--device", "cuda")
+        assert refused.returncode == 2 and "cuda" in refused.stderr
