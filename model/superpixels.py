@@ -22,7 +22,7 @@ def superpixel_graph(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
     """At most 75 superpixels of what is drawn on a grey image [H, W] as a graph.
 
-    The empty background gets none: spread over the whole image four of five would be plain black,
+    The empty background gets none: spread over the whole image three of four would be plain black,
     and too few would be left to tell digits apart.
 
     Returns features [N, 1] (mean intensity in [0, 1]), positions [N, 2] (centroids, x to the right
