@@ -1,6 +1,6 @@
 """How each network is trained: a few numbers each, chosen on validation data only."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -82,42 +82,18 @@ RECIPES = {
 }
 """The shipped networks."""
 
-RECIPES["faust"] = Recipe(
+RECIPES["faust"] = replace(
+    RECIPES["bodies"],
     name="faust",
-    net="correspondence",
-    pseudo="cartesian",
     steps=8_000,
-    batch=1,
-    learning_rate=0.004,
-    warmup=50,
-    cosine=True,
-    rows=1024,
-    parameters={"dropout": 0.0},
-    balance=True,
     description="Every vertex of a FAUST registration to its place on the first one.",
 )
-RECIPES["meshes"] = Recipe(
+RECIPES["meshes"] = replace(
+    RECIPES["bodies"],
     name="meshes",
-    net="correspondence",
-    pseudo="cartesian",
     steps=5_000,
-    batch=1,
-    learning_rate=0.004,
-    warmup=50,
-    cosine=True,
-    rows=1024,
-    parameters={"dropout": 0.0},
-    balance=True,
     description="Every vertex of a mesh to its place on a reference mesh.",
 )
-RECIPES["graph"] = Recipe(
-    name="graph",
-    net="node",
-    pseudo="degree",
-    steps=200,
-    batch=1,
-    learning_rate=0.01,
-    cosine=True,
-    weight_decay=0.02,
-    description="Labels of the nodes of a graph.",
+RECIPES["graph"] = replace(
+    RECIPES["cora"], name="graph", description="Labels of the nodes of a graph."
 )

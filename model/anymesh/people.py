@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from model.datasets.bodies import TEMPLATE
+from model.datasets.bodies import TEMPLATE, rotations
 from model.datasets.files import MissingData, read_npz
 
 FILE = "people.npz"
@@ -128,17 +128,3 @@ def _draw_poses(bones: list[str], n: int, rng: np.random.Generator) -> NDArray[n
                 angle = curl * rng.uniform(0.7, 1.2, (n, 1)) * (0.3 if finger == 1 else 1)
                 turn(f"finger{finger}-{joint}.{side}", angle * np.array([1, 0, 0]))
     return pose
-
-
-def rotations(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rz Ry Rx of [n, 3] angles, as [n, 3, 3]."""
-    a, b, c = np.radians(degrees).T
-    one, zero = np.ones_like(a), np.zeros_like(a)
-
-    def matrix(*entries: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.stack(entries, -1).reshape(-1, 3, 3)
-
-    x = matrix(one, zero, zero, zero, np.cos(a), -np.sin(a), zero, np.sin(a), np.cos(a))
-    y = matrix(np.cos(b), zero, np.sin(b), zero, one, zero, -np.sin(b), zero, np.cos(b))
-    z = matrix(np.cos(c), -np.sin(c), zero, np.sin(c), np.cos(c), zero, zero, zero, one)
-    return z @ y @ x

@@ -137,7 +137,7 @@ def _draw_poses(bones: list[str], n: int, rng: np.random.Generator) -> NDArray[n
     pose = np.tile(np.eye(4), (n, len(bones), 1, 1))
 
     def turn(bone: str, angles: NDArray[np.float64]) -> None:
-        pose[:, bones.index(bone), :3, :3] = _rotations(angles)
+        pose[:, bones.index(bone), :3, :3] = rotations(angles)
 
     alike = rng.random((n, 1)) < 1 / 3
     mirror = np.array([1, -1, -1])
@@ -163,7 +163,7 @@ def _draw(
     return rng.uniform(low, high, (n, 3))
 
 
-def _rotations(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
+def rotations(degrees: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rz Ry Rx of [n, 3] angles, as [n, 3, 3]."""
     a, b, c = np.radians(degrees).T
     one, zero = np.ones_like(a), np.zeros_like(a)
