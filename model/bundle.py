@@ -7,14 +7,16 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from model.attributes import FILE as ATTRIBUTES
+from model.attributes import Attributes, parse_attributes
 from model.errors import BundleError
 from model.graph import TASKS
-from model.zoo import check_name
+from model.zoo import check_doubt, check_flag, check_name
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -49,6 +51,8 @@ class Manifest:
     created: str
     files: dict[str, str]  # SHA-256 of each
     format: int = FORMAT
+    doubt: float | None = None  # answers of a lower mean confidence carry a warning
+    default: bool = False  # answers its task when a request names no model
 
     def __post_init__(self) -> None:
         if self.format != FORMAT:
@@ -61,6 +65,15 @@ class Manifest:
             raise BundleError("files must name model.ts and the others with their SHA-256")
         for name in self.files:
             check_name(name, "a file name")
+        if ATTRIBUTES in self.files and not self.reference:
+            raise BundleError(f"{ATTRIBUTES} is of a reference mesh, and there is none")
+        check_doubt(self.doubt)
+        check_flag(self.default, "default")
+
+    @property
+    def refines(self) -> bool:
+        """Whether the network can spend more time on a better answer."""
+        return any(spec.name == "refine" for spec in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,14 @@ class Bundle:
         sample: dict[str, Any] = json.loads(self.file("sample.json").read_bytes())
         return sample
 
+    @cached_property
+    def attributes(self) -> Attributes | None:
+        """Landmarks and segments of the reference, if it has any."""
+        if ATTRIBUTES not in self.manifest.files:
+            return None
+        file = self.file(ATTRIBUTES)
+        return parse_attributes(file.read_bytes(), self.manifest.reference or 0, str(file))
+
 
 def open_bundle(path: Path | str) -> Bundle:
     """Read the manifest and check every file against it; nothing is loaded before that."""
@@ -97,7 +118,9 @@ def open_bundle(path: Path | str) -> Bundle:
                 f"{file} was altered: its SHA-256 is {found[:12]}…, the manifest says "
                 f"{str(expected)[:12]}…; export the model again"
             )
-    return Bundle(path, manifest)
+    bundle = Bundle(path, manifest)
+    _ = bundle.attributes  # wrong ones are told now, not to a caller
+    return bundle
 
 
 def _read_manifest(path: Path) -> Manifest:
@@ -108,8 +131,9 @@ def _read_manifest(path: Path) -> Manifest:
     except (OSError, ValueError) as error:
         raise BundleError(f"{path} cannot be read: {error}") from None
     names = {f.name for f in fields(Manifest)}
-    if not isinstance(facts, dict) or facts.keys() != names:
-        odd = names ^ facts.keys() if isinstance(facts, dict) else names
+    needed = {f.name for f in fields(Manifest) if f.default is MISSING} | {"format"}
+    if not isinstance(facts, dict) or not needed <= facts.keys() <= names:
+        odd = needed - facts.keys() | facts.keys() - names if isinstance(facts, dict) else needed
         raise BundleError(f"{path} is not a manifest; check {', '.join(sorted(odd))}")
     try:
         for what in ("inputs", "outputs"):

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from model.anymesh.net import AnyMeshNet
+from model.attributes import FILE as ATTRIBUTES
+from model.attributes import parse_attributes
 from model.bundle import Manifest, TensorSpec, write_bundle
 from model.errors import BundleError, InvalidGraph
 from model.graph import CORRESPONDENCE, NODE_LABELS, Graph, pack
 from model.request import request_graph
 from model.samples import sample_request
-from model.serving import OUTPUTS, input_names, serve
+from model.serving import OUTPUTS, input_names, refines, serve
 from model.zoo import ZooEntry, read_reference, read_zoo
 
 TOLERANCE = 1e-4
@@ -30,6 +32,7 @@ _SPECS = {
     "faces": TensorSpec("faces", "int64", [-1, 3]),
     "ptr": TensorSpec("ptr", "int64", [-1]),
     "top_k": TensorSpec("top_k", "int64", []),
+    "refine": TensorSpec("refine", "int64", []),
     "feature_ptr": TensorSpec("feature_ptr", "int64", [-1]),
     "feature_index": TensorSpec("feature_index", "int64", [-1]),
     "feature_value": TensorSpec("feature_value", "float32", [-1]),
@@ -51,6 +54,8 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
     if entry.reference is not None:
         reference = read_reference(zoo / entry.reference)
         files["reference.ply"] = _ply(*reference)
+        if entry.attributes is not None:
+            files[ATTRIBUTES] = _attributes(zoo / entry.attributes, len(reference[0]))
     num_classes, num_features = _sizes(entry, net)
     _check_facts(entry, num_classes, reference)
     sample = _sample(zoo / "sample.json")
@@ -64,9 +69,13 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
 
     served = serve(net)
     files["model.ts"] = scripted(served)
-    inputs = arguments([graph], top_k=min(2, num_classes))
+    script = _load(files["model.ts"])
+    inputs = arguments([graph], top_k=min(2, num_classes), refine=1 if refines(served) else None)
+    if refines(served):
+        compare(run(served, inputs), run(script, inputs), "TorchScript, refined,")
+        inputs["refine"] = 0
     expected = run(served, inputs)
-    compare(expected, run(_load(files["model.ts"]), inputs), "TorchScript")
+    compare(expected, run(script, inputs), "TorchScript")
     # cells are cut by an operator of our own, which no ONNX runtime has
     if with_onnx and not isinstance(net, AnyMeshNet):
         try:
@@ -88,7 +97,10 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
         image=entry.image,
         reference=None if reference is None else len(reference[0]),
         scores=entry.scores,
-        inputs=[_spec(name, num_features, num_classes) for name in input_names(entry.task)],
+        inputs=[
+            _spec(name, num_features, num_classes)
+            for name in input_names(entry.task, refines(served))
+        ],
         outputs=[_spec(name, num_features, num_classes) for name in OUTPUTS[entry.task]],
         source={
             "net": entry.net,
@@ -99,6 +111,8 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
         },
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         files={name: sha256(content).hexdigest() for name, content in files.items()},
+        doubt=entry.doubt,
+        default=entry.default,
     )
     return write_bundle(repository, manifest, files)
 
@@ -111,11 +125,15 @@ def export_all(zoo: Path, repository: Path, with_onnx: bool = True) -> list[Path
     return [export_bundle(path, repository, with_onnx) for path in found]
 
 
-def arguments(graphs: Sequence[Graph], top_k: int = 1) -> dict[str, Tensor | int]:
-    """What a served network is called with, by name and in order."""
+def arguments(
+    graphs: Sequence[Graph], top_k: int = 1, refine: int | None = None
+) -> dict[str, Tensor | int]:
+    """What a served network is called with, by name and in order; `refine` where it is taken."""
     packed: dict[str, Tensor | int] = dict(pack(graphs))
     if graphs[0].task == CORRESPONDENCE:
         packed["top_k"] = top_k
+        if refine is not None:
+            packed["refine"] = refine
     return packed
 
 
@@ -167,6 +185,15 @@ def _sample(path: Path) -> Any:
         return json.loads(path.read_bytes()) if path.exists() else None
     except ValueError as error:
         raise BundleError(f"{path} is not JSON: {error}") from None
+
+
+def _attributes(path: Path, vertices: int) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}") from None
+    parse_attributes(content, vertices, str(path))
+    return content
 
 
 def _sizes(entry: ZooEntry, net: Any) -> tuple[int, int | None]:

@@ -68,10 +68,17 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def input_names(task: str) -> list[str]:
-    """The arguments of a served network, in order."""
+def input_names(task: str, refines: bool = False) -> list[str]:
+    """The arguments of a served network, in order; `refine` for one that can."""
     names = [*TASKS[task], "ptr"]
-    return [*names, "top_k"] if task == CORRESPONDENCE else names
+    if task != CORRESPONDENCE:
+        return names
+    return [*names, "top_k", "refine"] if refines else [*names, "top_k"]
+
+
+def refines(served: nn.Module) -> bool:
+    """Whether the network takes `refine` (0 or 1) as its last argument; it says so itself."""
+    return bool(getattr(served, "refines", False))
 
 
 def serve(net: nn.Module) -> nn.Module:

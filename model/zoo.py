@@ -46,6 +46,9 @@ class ZooEntry:
     labels: list[str] | None = None  # names of the classes
     image: str | None = None  # how an image becomes a graph: "superpixels", "grid" or not at all
     reference: str | None = None  # for correspondence: the file beside this one, .ply or .npz
+    attributes: str | None = None  # landmarks and segments of the reference: a .json beside it
+    doubt: float | None = None  # answers of a lower mean confidence carry a warning
+    default: bool = False  # answers its task when a request names no model
     data: dict[str, Any] = field(default_factory=dict)  # what it was trained and tested on
     seed: int = 0
     scores: dict[str, Any] = field(default_factory=dict)  # as measured from these weights
@@ -59,8 +62,13 @@ class ZooEntry:
             raise BundleError(f"parameters must be an object, got {self.parameters!r}")
         if self.image not in (None, SUPERPIXELS, GRID):
             raise BundleError(f"image must be superpixels, grid or null, got {self.image!r}")
-        if self.reference is not None:
-            check_name(self.reference, "reference")
+        for what in ("reference", "attributes"):
+            if getattr(self, what) is not None:
+                check_name(getattr(self, what), what)
+        if self.attributes is not None and self.reference is None:
+            raise BundleError("attributes are of a reference mesh, and there is none")
+        check_doubt(self.doubt)
+        check_flag(self.default, "default")
         if self.task == CORRESPONDENCE and self.reference is None:
             raise BundleError("a correspondence network needs a reference mesh")
 
@@ -88,6 +96,17 @@ def check_name(name: Any, what: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BundleError(f"{what} must be letters, digits, dot, dash or underscore, got {name!r}")
     return name
+
+
+def check_doubt(doubt: Any) -> None:
+    number = isinstance(doubt, int | float) and not isinstance(doubt, bool)
+    if doubt is not None and not (number and 0 <= doubt <= 1):
+        raise BundleError(f"doubt must be a number from 0 to 1 or null, got {doubt!r}")
+
+
+def check_flag(value: Any, what: str) -> None:
+    if not isinstance(value, bool):
+        raise BundleError(f"{what} must be true or false, got {value!r}")
 
 
 def write_zoo(

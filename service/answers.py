@@ -69,6 +69,8 @@ def encode(answer: Answer, media: str, timings: dict[str, float], request_id: st
         ).decode(),
         "X-Model": f"{answer.facts['model']['name']}/{answer.facts['model']['version']}",
     }
+    if "warning" in answer.facts:
+        headers["X-Warning"] = answer.facts["warning"]
     if media == NPY:
         stream = io.BytesIO()
         np.save(stream, next(iter(answer.plain.values())), allow_pickle=False)

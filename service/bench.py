@@ -29,11 +29,11 @@ def measure(models: Path, settings: Settings, seconds: float = 2.0) -> Table:
         graph = request_graph(manifest.task, bundle.sample, manifest.num_features)
         runtime = open_runtime(bundle, settings.runtime, settings.devices[0], settings.run_threads)
         for _ in range(3):  # TorchScript specialises on its first runs
-            runtime.run(pack([graph]), {"top_k": 1})
+            runtime.run(pack([graph]), {"top_k": 1, "refine": 0})
         times: list[float] = []
         while sum(times) < seconds:
             started = time.perf_counter()
-            runtime.run(pack([graph]), {"top_k": 1})
+            runtime.run(pack([graph]), {"top_k": 1, "refine": 0})
             times.append(time.perf_counter() - started)
         median, slowest = (f"{1000 * t:.2f}" for t in (statistics.median(times), max(times)))
         name = f"{manifest.name}/{manifest.version}"

@@ -13,23 +13,28 @@ from model.tasks import SparseFeatures, image_graph, label_graph, mesh_graph, no
 from service import images, meshfiles
 from service.codec import Document, width_of
 from service.errors import Invalid, TooLarge, WrongType
-from service.models import Model
+from service.models import Model, Options
 from service.schemas import Ask
 from service.settings import Settings
 
 Lookup = Callable[[str, str | None], Model]
 
-_ASK = {CORRESPONDENCE: ("model", "top_k", "mesh")}
+_ASK = {CORRESPONDENCE: ("model", "top_k", "refine", "mesh")}
 _GRAPH = ("num_nodes", "edges", "undirected", "features", "positions", "pseudo")
 
 
 @dataclass(frozen=True)
 class Question:
-    """A graph, the model to ask, and how many candidates are wanted."""
+    """A graph, the model to ask, and what is wanted of it."""
 
     model: Model
     graph: Graph
     top_k: int = 1
+    refine: bool = False
+
+    @property
+    def options(self) -> Options:
+        return Options(self.top_k, self.refine)
 
 
 def media_type(content_type: str) -> str:
@@ -62,11 +67,13 @@ def read_question(
     root = document.root
     document.check_keys(root, "", _ASK.get(task, ("model", "graph")))
     # The query string may say what the body leaves out.
-    said = {name: _scalar(root[name], name) for name in ("model", "top_k") if name in root}
+    names = ("model", "top_k", "refine")
+    said = {name: _scalar(root[name], name) for name in names if name in root}
     ask = _ask({**_from_query(query), **said}, settings)
     if task == CORRESPONDENCE:
         return _mesh_json(document, ask, settings, lookup)
     model = lookup(task, ask.model)
+    check_refine(ask.refine, model)
     return Question(model, _graph_json(document, task, model, settings))
 
 
@@ -86,6 +93,11 @@ def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise Invalid(f"must be a whole number, got {text[:40]!r}", path="top_k")
         said["top_k"] = int(text)
+    if "refine" in query:
+        text = query["refine"]
+        if text not in ("true", "false"):
+            raise Invalid(f"must be true or false, got {text[:40]!r}", path="refine")
+        said["refine"] = text == "true"
     return said
 
 
@@ -100,7 +112,7 @@ def _mesh_json(document: Document, ask: Ask, settings: Settings, lookup: Lookup)
     triangles = document.matrix(faces, "mesh.faces", 3, settings.max_faces, whole=True)
     document.check_shapes()
     model = lookup(CORRESPONDENCE, ask.model)
-    return Question(model, mesh_graph(points, triangles), _capped(ask.top_k, model))
+    return _mesh_question(model, mesh_graph(points, triangles), ask)
 
 
 def _graph_json(document: Document, task: str, model: Model, settings: Settings) -> Graph:
@@ -182,13 +194,15 @@ def _mesh_file(
         raise Invalid(f"must be one of {', '.join(meshfiles.FORMATS)}, got {kind!r}", path="format")
     model = lookup(CORRESPONDENCE, ask.model)
     vertices, faces = meshfiles.read_mesh(body, kind, settings.max_nodes, settings.max_faces)
-    return Question(model, mesh_graph(vertices, faces), _capped(ask.top_k, model))
+    return _mesh_question(model, mesh_graph(vertices, faces), ask)
 
 
 def _image_file(
     body: bytes, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
 ) -> Question:
-    model = lookup(GRAPH_LABEL, query.get("model"))
+    ask = _ask(_from_query(query), settings)
+    model = lookup(GRAPH_LABEL, ask.model)
+    check_refine(ask.refine, model)
     how = model.manifest.image
     if how is None:
         raise WrongType(f"model {model.name!r} takes graphs, not images")
@@ -198,13 +212,19 @@ def _image_file(
     return Question(model, image_graph(images.read_image(body, kind, settings.max_pixels), how))
 
 
-def _capped(top_k: int, model: Model) -> int:
-    if top_k > model.num_classes:
+def _mesh_question(model: Model, graph: Graph, ask: Ask) -> Question:
+    if ask.top_k > model.num_classes:
         raise Invalid(
-            f"must be at most {model.num_classes}, the size of the reference, got {top_k}",
+            f"must be at most {model.num_classes}, the size of the reference, got {ask.top_k}",
             path="top_k",
         )
-    return top_k
+    return Question(model, graph, ask.top_k, check_refine(ask.refine, model))
+
+
+def check_refine(refine: bool, model: Model) -> bool:
+    if refine and not model.manifest.refines:
+        raise Invalid(f"model {model.name!r} cannot refine its answers", path="refine")
+    return refine
 
 
 def _required(value: Any, name: str, path: str) -> Any:

@@ -23,11 +23,29 @@ def interpret(question: Question, arrays: Arrays, include: set[str]) -> Answer:
     """The answer in the words of the task."""
     model = question.model
     facts: dict[str, Any] = {"model": {"name": model.name, "version": model.version}}
+    if warning := doubts(question, arrays):
+        facts["warning"] = warning
     if model.task == CORRESPONDENCE:
         return _correspondence(question, arrays, facts)
     if model.task == NODE_LABELS:
         return _node_labels(question, arrays, facts, "probabilities" in include)
     return _graph_label(question, arrays, facts, "graph" in include)
+
+
+def doubts(question: Question, arrays: Arrays) -> str | None:
+    """What to tell the caller if the model does not seem to know what was posted."""
+    doubt = question.model.manifest.doubt
+    if doubt is None:
+        return None
+    correspondence = question.model.task == CORRESPONDENCE
+    sure = arrays["confidence"][:, 0] if correspondence else arrays["probabilities"].max(axis=1)
+    mean = float(sure.mean()) if len(sure) else 0.0
+    if mean >= doubt:
+        return None
+    return (
+        f"this does not look like what the model {question.model.name!r} knows (mean confidence "
+        f"{mean:.2f}, usually above {doubt:.2f}): take the answer as a guess"
+    )
 
 
 def best(probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,14 @@ from model.bundle import Bundle
 from model.graph import Graph, pack, unpack
 from service.runner import Runtime, open_runtime
 from service.settings import Settings
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a run is told beside its graphs; graphs that differ in it do not share a run."""
+
+    top_k: int = 1
+    refine: bool = False
 
 
 class Model:
@@ -34,9 +43,10 @@ class Model:
     def run(
         self, graphs: list[Graph], options: Hashable, device: str
     ) -> list[dict[str, np.ndarray]]:
-        """Answers in the order of the graphs; `options` is the number of candidates."""
-        top_k = options if isinstance(options, int) else 1
-        outputs = self._runtimes[device].run(pack(graphs), {"top_k": top_k})
+        """Answers in the order of the graphs."""
+        told = options if isinstance(options, Options) else Options()
+        named = {"top_k": told.top_k, "refine": int(told.refine)}
+        outputs = self._runtimes[device].run(pack(graphs), named)
         return unpack(outputs, graphs)
 
     def describe(self) -> dict[str, Any]:
@@ -54,6 +64,8 @@ class Model:
             "num_classes": manifest.num_classes,
             "num_features": manifest.num_features,
             "image": manifest.image,
+            "refine": manifest.refines,
+            "doubt": manifest.doubt,
             "scores": manifest.scores,
             "created": manifest.created,
             "links": links,

@@ -17,7 +17,7 @@ from model.graph import CORRESPONDENCE
 from model.request import request_graph
 from service.errors import Invalid, NotFound, NotReady
 from service.metrics import Metrics
-from service.models import Model
+from service.models import Model, Options
 from service.runner import prepare_thread
 from service.settings import Settings
 
@@ -94,13 +94,14 @@ class Repository:
         return bool(self._models)
 
     def _default(self, task: str) -> Model:
-        chosen = self._settings.default_models.get(task) or _PREFERRED.get(task, "")
-        if chosen in self._models and self.get(chosen).task == task:
-            return self.get(chosen)
-        for name in sorted(self._models):
-            if self.get(name).task == task:
-                return self.get(name)
-        raise NotReady(f"no model for {task} is loaded")
+        newest = [v[max(v, key=_version_order)] for _, v in sorted(self._models.items())]
+        able = [model for model in newest if model.task == task]
+        if not able:
+            raise NotReady(f"no model for {task} is loaded")
+        configured = self._settings.default_models.get(task)
+        preferred = _PREFERRED.get(task)
+        return min(able, key=lambda m: (m.name != configured, not m.manifest.default,
+                                        m.name != preferred))  # fmt: skip
 
     # Writing
 
@@ -191,7 +192,9 @@ class Repository:
             prepare_thread(self._settings.run_threads, device)
             for size in sizes if self._settings.batching else (1, 1):
                 if size * graph.num_nodes <= max(self._settings.small_nodes, graph.num_nodes):
-                    model.run([graph] * size, 1, device)
+                    model.run([graph] * size, None, device)
+            if model.manifest.refines:
+                model.run([graph], Options(refine=True), device)
 
     def _swap_in(self, model: Model, signature: Signature) -> None:
         older = self._models.get(model.name, {})

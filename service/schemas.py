@@ -14,6 +14,9 @@ class Ask(BaseModel):
 
     model: str | None = Field(default=None, max_length=200, description="Name, or name@version.")
     top_k: int = Field(default=1, ge=1, description="Candidates per vertex, best first.")
+    refine: bool = Field(
+        default=False, description="A better answer for more time, from models that offer it."
+    )
 
 
 class Mesh(BaseModel):
@@ -70,6 +73,9 @@ class Prediction(BaseModel):
     model: ModelName
     request_id: str
     timings_ms: dict[str, float] = Field(description="decode, queue, run and encode.")
+    warning: str | None = Field(
+        default=None, description="Only when the model does not seem to know what was posted."
+    )
 
 
 class Correspondence(Prediction):

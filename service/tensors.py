@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from model.graph import CORRESPONDENCE, NODE_LABELS, Graph
 from model.tasks import label_graph, mesh_graph, node_graph
 from service.errors import BadRequest, Invalid, TooLarge
-from service.inputs import Question
+from service.inputs import Question, check_refine
 from service.interpret import best
 from service.models import Model
 from service.settings import Settings
@@ -64,7 +64,11 @@ def question_of(
             raise BadRequest(f"parameters.top_k must be a whole number from 1 to {most}")
         _check_rows(tensors["vertices"], "vertices", settings.max_nodes)
         _check_rows(tensors["faces"], "faces", settings.max_faces)
-        return Question(model, mesh_graph(tensors["vertices"], tensors["faces"]), top_k)
+        refine = parameters.get("refine", False)
+        if not isinstance(refine, bool):
+            raise BadRequest("parameters.refine must be true or false")
+        graph = mesh_graph(tensors["vertices"], tensors["faces"])
+        return Question(model, graph, top_k, check_refine(refine, model))
     return Question(model, _graph(model, tensors, bool(parameters.get("undirected")), settings))
 
 

@@ -1,10 +1,14 @@
 """Tiny seeded networks of every task, in a zoo or as bundles, for the tests."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
 import trimesh
+from torch import Tensor, nn
 
+from model import export
 from model.export import export_bundle
 from model.zoo import ZooEntry, write_zoo
 
@@ -71,3 +75,50 @@ def make_toy_bundles(repository: Path, *names: str, with_onnx: bool = True) -> d
     return {
         name: export_bundle(zoo / name, repository, with_onnx=with_onnx) for name in names or TOYS
     }
+
+
+class NearestNet(nn.Module):
+    """A served network that knows its reference: the nearest of its vertices, the surer the nearer.
+
+    It refines by looking at distances ten times as closely.
+    """
+
+    reference: Tensor
+
+    def __init__(self, reference: Tensor) -> None:
+        super().__init__()
+        self.refines = True
+        self.register_buffer("reference", reference)
+
+    def forward(
+        self, vertices: Tensor, faces: Tensor, ptr: Tensor, top_k: int, refine: int
+    ) -> tuple[Tensor, Tensor]:
+        distance, index = torch.cdist(vertices, self.reference).topk(top_k, 1, False)
+        return index, torch.exp(-distance * (10.0 if refine != 0 else 1.0))
+
+
+def make_nearest_bundle(
+    repository: Path, mesh: trimesh.Trimesh, attributes: dict[str, Any] | None = None, **facts: Any
+) -> Path:
+    """A bundle `nearest` that answers from where vertices lie, and refines."""
+    folder = repository.parent / f"{repository.name}-nearest-zoo"
+    entry = ZooEntry(
+        name="nearest",
+        net="correspondence",
+        parameters={"num_classes": len(mesh.vertices), "channels": [4, 8], "hidden": 16},
+        pseudo="cartesian",
+        reference="reference.ply",
+        attributes=None if attributes is None else "attributes.json",
+        **facts,
+    )
+    write_zoo(folder, entry, entry.build().state_dict())
+    mesh.export(folder / "reference.ply")
+    if attributes is not None:
+        (folder / "attributes.json").write_text(json.dumps(attributes))
+    honest = export.serve
+    net = NearestNet(torch.tensor(mesh.vertices, dtype=torch.float32)).eval()
+    export.serve = lambda _: net
+    try:
+        return export_bundle(folder, repository, with_onnx=False)
+    finally:
+        export.serve = honest

@@ -92,7 +92,7 @@ async def _predict(request: Request, state: State, task: str) -> Response:
         outcome = await state.engine.predict(
             model,
             question.graph,
-            question.top_k,
+            question.options,
             deadline=deadline,
             request_id=request_id,
             gone=gone,

@@ -14,6 +14,7 @@ from service import __version__, oip, tensors
 from service.body import read_body
 from service.errors import BadRequest, NotFound
 from service.inputs import Question
+from service.interpret import doubts
 from service.models import Model
 from service.routes.predict import in_flight, leaving
 from service.state import State, deadline_of, state_of
@@ -136,7 +137,7 @@ async def _infer(request: Request, state: State, name: str, version: str | None)
         outcome = await state.engine.predict(
             model,
             question.graph,
-            question.top_k,
+            question.options,
             deadline=_sooner(deadline, asked.parameters),
             request_id=request.scope["request_id"],
             gone=gone,
@@ -146,7 +147,9 @@ async def _infer(request: Request, state: State, name: str, version: str | None)
     started = time.perf_counter()
 
     def encode() -> Response:
-        facts = {"model_name": model.name, "model_version": model.version}
+        facts: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
+        if warning := doubts(question, outcome.arrays):
+            facts["parameters"] = {"warning": warning}
         results = tensors.results_of(question, outcome.arrays)
         content, head = oip.write_infer(facts, results, asked)
         media = "application/json" if head is None else "application/octet-stream"

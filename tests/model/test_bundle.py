@@ -3,11 +3,12 @@ import os
 from pathlib import Path
 
 import pytest
+import trimesh
 
 import model.bundle
 from model.bundle import open_bundle, write_bundle
 from model.errors import BundleError
-from tests.toys import make_toy_bundles
+from tests.toys import make_nearest_bundle, make_toy_bundles
 
 
 @pytest.fixture
@@ -62,6 +63,9 @@ def test_a_missing_or_linked_file_is_refused(bundle, tmp_path):
         (dict(files={"model.ts": "", "../../etc/passwd": ""}), "a file name must be letters"),
         (dict(inputs=[{"colour": 1}]), "is not a manifest"),
         (dict(colour=1), "check colour"),
+        (dict(doubt=2), "doubt must be a number from 0 to 1 or null, got 2"),
+        (dict(default="yes"), "default must be true or false, got 'yes'"),
+        (dict(files={"model.ts": "", "attributes.json": ""}), "there is none"),
     ],
 )
 def test_a_bad_manifest_is_refused(bundle, change, message):
@@ -124,3 +128,25 @@ def test_a_repository_that_cannot_be_made_is_a_bundle_error(bundle, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BundleError, match="could not be written"):
         write_bundle(tmp_path / "file", manifest, {})
+
+
+def test_a_manifest_of_an_older_version_without_the_optional_facts_opens(bundle):
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    del manifest["doubt"], manifest["default"]
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    assert (open_bundle(bundle).manifest.doubt, open_bundle(bundle).manifest.default) == (
+        None,
+        False,
+    )
+
+
+def test_a_network_that_refines_says_so_and_carries_its_attributes(tmp_path):
+    ball = trimesh.creation.icosphere(1)
+    segments = {"names": ["low", "high"], "of_vertex": [int(z > 0) for z in ball.vertices[:, 2]]}
+    attributes = {"landmarks": {"top": 7}, "segments": segments}
+    path = make_nearest_bundle(tmp_path / "b", ball, attributes, doubt=0.5, default=True)
+    opened = open_bundle(path)
+    assert [spec.name for spec in opened.manifest.inputs][-2:] == ["top_k", "refine"]
+    assert opened.manifest.refines and opened.manifest.default and opened.manifest.doubt == 0.5
+    assert opened.attributes is not None and opened.attributes.landmarks == {"top": 7}
+    assert opened.attributes.segments.tolist() == segments["of_vertex"]
