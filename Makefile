@@ -12,7 +12,7 @@ OP_SOURCES := setup.py $(wildcard ops/*.inc ops/csrc/* ops/csrc/*/*)
 PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/viewer/*.mjs service/viewer/src/* service/viewer/src/*/*)
 ZOO := $(wildcard zoo/*/model.json zoo/*/weights.safetensors)
 
-.PHONY: help serve test check fix build page bundles bench bench-op bench-serve test-slow test-gpu clean
+.PHONY: help serve test check fix build page bundles bench bench-op bench-serve test-slow test-gpu audit clean
 help:
 	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/^## //'
 
@@ -91,6 +91,11 @@ test-slow: $(VENV)/.dev build page bundles
 ## make test-gpu     the tests that need a CUDA device
 test-gpu: $(VENV)/.dev build
 	$(BIN)/python -m pytest -m gpu
+
+## make audit        bandit over the code, then known faults of what is installed (needs network)
+audit: $(VENV)/.dev
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive service model ops
+	$(BIN)/pip-audit --progress-spinner off --skip-editable
 
 ## make clean        everything that was built
 clean:

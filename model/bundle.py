@@ -6,17 +6,21 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from model.attributes import FILE as ATTRIBUTES
 from model.attributes import Attributes, parse_attributes
 from model.errors import BundleError
 from model.graph import TASKS
+from model.signing import SIGNATURE, check_signature, sign
 from model.zoo import check_doubt, check_flag, check_name
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -89,10 +93,19 @@ class Bundle:
             raise BundleError(f"{self.path} holds no {name}")
         return self.path / name
 
+    def read(self, name: str) -> bytes:
+        """The content of a file, checked once more: it may have changed since it was opened."""
+        try:
+            content = self.file(name).read_bytes()
+        except OSError as error:
+            raise BundleError(f"{self.path / name} cannot be read: {error.strerror}") from None
+        _check_hash(self.path / name, hashlib.sha256(content).hexdigest(), self.manifest)
+        return content
+
     @cached_property
     def sample(self) -> dict[str, Any]:
         """A request, as JSON, that works."""
-        sample: dict[str, Any] = json.loads(self.file("sample.json").read_bytes())
+        sample: dict[str, Any] = json.loads(self.read("sample.json"))
         return sample
 
     @cached_property
@@ -100,35 +113,52 @@ class Bundle:
         """Landmarks and segments of the reference, if it has any."""
         if ATTRIBUTES not in self.manifest.files:
             return None
-        file = self.file(ATTRIBUTES)
-        return parse_attributes(file.read_bytes(), self.manifest.reference or 0, str(file))
+        where = str(self.path / ATTRIBUTES)
+        return parse_attributes(self.read(ATTRIBUTES), self.manifest.reference or 0, where)
 
 
-def open_bundle(path: Path | str) -> Bundle:
-    """Read the manifest and check every file against it; nothing is loaded before that."""
+def open_bundle(path: Path | str, trusted: Collection[str] = ()) -> Bundle:
+    """Read the manifest and check every file against it; nothing is loaded before that.
+
+    With trusted keys, the manifest itself must be signed by one of them.
+    """
     path = Path(path)
-    manifest = _read_manifest(path / MANIFEST)
-    for name, expected in manifest.files.items():
+    text = _read_manifest(path / MANIFEST)
+    if trusted:
+        check_signature(path, text, trusted)
+    manifest = _parse_manifest(path / MANIFEST, text)
+    for name in manifest.files:
         file = path / name
         if file.is_symlink() or not file.is_file():
             raise BundleError(f"{file} is missing, or not a plain file")
-        found = hash_file(file)
-        if found != expected:
-            raise BundleError(
-                f"{file} was altered: its SHA-256 is {found[:12]}…, the manifest says "
-                f"{str(expected)[:12]}…; export the model again"
-            )
+        _check_hash(file, hash_file(file), manifest)
     bundle = Bundle(path, manifest)
     _ = bundle.attributes  # wrong ones are told now, not to a caller
     return bundle
 
 
-def _read_manifest(path: Path) -> Manifest:
+def _check_hash(file: Path, found: str, manifest: Manifest) -> None:
+    expected = manifest.files[file.name]
+    if found != expected:
+        raise BundleError(
+            f"{file} was altered: its SHA-256 is {found[:12]}…, the manifest says "
+            f"{str(expected)[:12]}…; export the model again"
+        )
+
+
+def _read_manifest(path: Path) -> bytes:
     try:
-        facts = json.loads(path.read_bytes())
+        return path.read_bytes()
     except FileNotFoundError:
         raise BundleError(f"{path} is missing: this is not a bundle") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error}") from None
+
+
+def _parse_manifest(path: Path, text: bytes) -> Manifest:
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise BundleError(f"{path} cannot be read: {error}") from None
     names = {f.name for f in fields(Manifest)}
     needed = {f.name for f in fields(Manifest) if f.default is MISSING} | {"format"}
@@ -148,11 +178,16 @@ def hash_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_bundle(repository: Path, manifest: Manifest, files: Mapping[str, bytes]) -> Path:
+def write_bundle(
+    repository: Path,
+    manifest: Manifest,
+    files: Mapping[str, bytes],
+    key: "Ed25519PrivateKey | None" = None,
+) -> Path:
     """Write `<repository>/<name>/<version>/` whole or not at all; replaces an older one.
 
     The hashes in `manifest.files` are those of `files`. Everything is written aside, on the same
-    disk, and takes its place by renaming.
+    disk, and takes its place by renaming. With a key the manifest is signed.
     """
     final = Path(repository) / manifest.name / manifest.version
     try:
@@ -165,6 +200,8 @@ def write_bundle(repository: Path, manifest: Manifest, files: Mapping[str, bytes
             _write(aside / check_name(name, "a file name"), content)
         text = json.dumps(asdict(manifest), indent=2, ensure_ascii=False)
         _write(aside / MANIFEST, (text + "\n").encode())
+        if key is not None:
+            _write(aside / SIGNATURE, sign((text + "\n").encode(), key))
         aside.chmod(0o755)
         if final.exists():
             os.rename(final, aside / "replaced")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,6 +23,9 @@ from model.request import request_graph
 from model.samples import sample_request
 from model.serving import OUTPUTS, input_names, refines, serve
 from model.zoo import ZooEntry, read_reference, read_zoo
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 TOLERANCE = 1e-4
 """How far apart two forms' probabilities may lie; a class ahead by more must be ahead in both."""
@@ -43,8 +46,15 @@ _SPECS = {
 }
 
 
-def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
+def export_bundle(
+    zoo: Path,
+    repository: Path,
+    with_onnx: bool = True,
+    key: "Ed25519PrivateKey | None" = None,
+) -> Path:
     """Turn `zoo/<name>/` into `<repository>/<name>/<version>/` and return that path.
+
+    With a key the bundle is signed.
 
     Raises BundleError, and writes nothing, when eager, TorchScript and ONNX do not agree.
     """
@@ -114,7 +124,7 @@ def export_bundle(zoo: Path, repository: Path, with_onnx: bool = True) -> Path:
         doubt=entry.doubt,
         default=entry.default,
     )
-    return write_bundle(repository, manifest, files)
+    return write_bundle(repository, manifest, files, key)
 
 
 def export_all(zoo: Path, repository: Path, with_onnx: bool = True) -> list[Path]:

@@ -134,6 +134,8 @@ def export(
     zoo: Annotated[Path, typer.Option(help="Directory of trained weights.")] = Path("zoo"),
     out: Annotated[Path, typer.Option(help="Directory of bundles to write into.")]
     = Path("bundles"),
+    sign: Annotated[Path | None, typer.Option(help="Private Ed25519 key (PEM) to sign with.")]
+    = None,
 ) -> None:  # fmt: skip
     """Turn trained weights into bundles, proving TorchScript and ONNX equal on the way.
 
@@ -141,7 +143,9 @@ def export(
     """
     from model.errors import BundleError
     from model.export import export_bundle
+    from model.signing import read_private_key
 
+    key = None if sign is None else read_private_key(sign)
     chosen = [zoo / name if (zoo / name).is_dir() else Path(name) for name in names or []]
     if all_:
         chosen = sorted(path.parent for path in zoo.glob("*/model.json"))
@@ -149,8 +153,26 @@ def export(
         raise BundleError(f"nothing to export: name a model, or use --all (looked in {zoo}/)")
     for source in chosen:
         with _err.status(f"exporting {source.name}"):
-            target = export_bundle(source, out)
+            target = export_bundle(source, out, key=key)
         _out.print(f"{source.name} → {target}")
+
+
+@app.command()
+def sign(
+    bundles: Annotated[list[Path], typer.Argument(help="Directories <name>/<version> to sign.")],
+    key: Annotated[Path, typer.Option(help="Private Ed25519 key (PEM); make one with 'openssl "
+                                           "genpkey -algorithm ed25519 -out KEY'.")],
+) -> None:  # fmt: skip
+    """Sign bundles, and print the public key for SPLINECNN_TRUSTED_KEYS.
+
+    Example: splinecnn sign bundles/cora/1 --key release.pem
+    """
+    from model.signing import public_key, read_private_key, sign_bundle
+
+    private = read_private_key(key)
+    for bundle in bundles:
+        _err.print(f"wrote {sign_bundle(bundle, private)}")
+    _out.print(public_key(private))
 
 
 @app.command()

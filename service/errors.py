@@ -112,6 +112,9 @@ class NotReady(Refusal):
 class Late(Refusal):
     status = 504
 
+    def __init__(self, detail: str, retry_after: float = 1.0) -> None:
+        super().__init__(detail, headers={"Retry-After": str(max(1, round(retry_after)))})
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -31,6 +31,9 @@ class Model:
         self.name: str = bundle.manifest.name
         self.version: str = str(bundle.manifest.version)
         self.task: str = bundle.manifest.task
+        files = bundle.manifest.files
+        # in memory, so that it can be shown when the bundle on disk is gone or changed
+        self.reference = bundle.read("reference.ply") if "reference.ply" in files else None
         self._runtimes: dict[str, Runtime] = {
             device: open_runtime(bundle, settings.runtime, device, settings.run_threads)
             for device in settings.devices
@@ -53,7 +56,7 @@ class Model:
         """What a caller may know of this model."""
         manifest = self.manifest
         links = {"sample": f"/v1/models/{self.name}/sample"}
-        if (self.bundle.path / "reference.ply").exists():
+        if self.reference is not None:
             links["reference"] = f"/v1/models/{self.name}/reference"
         return {
             "name": self.name,

@@ -177,7 +177,7 @@ class Repository:
         return None
 
     def _open(self, path: Path, name: str, version: str) -> Model:
-        bundle = open_bundle(path)
+        bundle = open_bundle(path, self._settings.trusted_keys)
         if (bundle.manifest.name, str(bundle.manifest.version)) != (name, version):
             raise BundleError(f"its manifest says {bundle.manifest.name}/{bundle.manifest.version}")
         model = Model(bundle, self._settings)

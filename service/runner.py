@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from collections.abc import Mapping
@@ -29,7 +30,9 @@ class TorchScriptRuntime:
 
     def __init__(self, bundle: Bundle, device: str) -> None:
         self._device = torch.device(device)
-        self._module: Any = torch.jit.load(str(bundle.file("model.ts")), map_location=self._device)
+        self._module: Any = torch.jit.load(
+            io.BytesIO(bundle.read("model.ts")), map_location=self._device
+        )
         self._module.eval()
         self._inputs = [spec.name for spec in bundle.manifest.inputs]
         self._outputs = [spec.name for spec in bundle.manifest.outputs]
@@ -64,7 +67,7 @@ class OnnxRuntime:
         if ":" in device:
             settings["device_id"] = device.partition(":")[2]
         self._session = ort.InferenceSession(
-            str(bundle.file("model.onnx")), options, providers=[(provider, settings)]
+            bundle.read("model.onnx"), options, providers=[(provider, settings)]
         )
         if provider not in self._session.get_providers():
             raise DeviceError(f"ONNX Runtime would not use {provider} on {device}")

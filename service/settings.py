@@ -9,6 +9,9 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from model.errors import BundleError
+from model.signing import check_public_key
+
 
 class Settings(BaseSettings):
     """Read from arguments, then from SPLINECNN_* environment variables, then the defaults here."""
@@ -96,6 +99,11 @@ class Settings(BaseSettings):
     admin_key: SecretStr | None = Field(
         default=None, description="Key that may load and unload models; without it nobody may."
     )
+    trusted_keys: Annotated[list[str], NoDecode] = Field(
+        default_factory=list,
+        description="Ed25519 public keys in base64, separated by commas; when set, only bundles "
+        "signed by one of them are served.",
+    )
     cors_origins: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
         description="Origins whose pages may call the service, separated by commas.",
@@ -129,12 +137,20 @@ class Settings(BaseSettings):
             raise ValueError("must look like task=name,task=name")
         return {task.strip(): name.strip() for task, _, name in pairs}
 
-    @field_validator("cors_origins", "only", mode="before")
+    @field_validator("cors_origins", "only", "trusted_keys", mode="before")
     @classmethod
     def _split_list(cls, value: object) -> object:
         if not isinstance(value, str):
             return value
         return [item.strip() for item in value.split(",") if item.strip()]
+
+    @field_validator("trusted_keys")
+    @classmethod
+    def _check_keys(cls, value: list[str]) -> list[str]:
+        try:
+            return [check_public_key(key) for key in value]
+        except BundleError as error:
+            raise ValueError(str(error)) from None
 
     @field_validator("device")
     @classmethod

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from service.errors import NotFound
 from service.meshfiles import read_mesh
@@ -42,14 +42,14 @@ async def show_sample(request: Request, name: str) -> Response:
 )
 async def show_reference(request: Request, name: str) -> Response:
     model = _find(request, name)
-    if "reference.ply" not in model.manifest.files:
+    body = model.reference
+    if body is None:
         raise NotFound(f"model {model.name!r} has no reference shape")
-    path = model.bundle.file("reference.ply")
     headers = {"ETag": f'"{model.manifest.files["reference.ply"]}"', "Cache-Control": "no-cache"}
     if "application/json" not in request.headers.get("accept", ""):
-        return FileResponse(path, media_type="model/ply", headers=headers, filename=f"{name}.ply")
+        headers["Content-Disposition"] = f'attachment; filename="{model.name}.ply"'
+        return Response(body, 200, headers, "model/ply")
     limit = 1 << 31
-    body = await asyncio.to_thread(path.read_bytes)
     vertices, faces = await asyncio.to_thread(read_mesh, body, "ply", limit, limit)
     mesh = {"vertices": vertices.astype(np.float32), "faces": faces}
     return _json({"mesh": mesh}, {**headers, "Vary": "Accept"})

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import orjson
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from model.errors import BundleError
+from model.signing import public_key, sign_bundle
 from service.errors import Invalid, NotFound, NotReady
 from service.metrics import Metrics
 from service.repository import Repository
@@ -156,3 +158,25 @@ def test_the_default_model_can_be_chosen(own_bundles: Path, settings: Make) -> N
     assert repository.resolve("node-labels", None).name == "alpha"
     chosen = settings(models=own_bundles, default_models="node-labels=cora")
     assert open_repository(chosen).resolve("node-labels", None).name == "cora"
+
+
+def test_only_bundles_signed_by_a_trusted_key_are_served(own_bundles: Path, settings: Make) -> None:
+    key = Ed25519PrivateKey.generate()
+    sign_bundle(own_bundles / "cora" / "1", key)
+    sign_bundle(own_bundles / "bodies" / "1", Ed25519PrivateKey.generate())
+    repository = open_repository(settings(models=own_bundles, trusted_keys=public_key(key)))
+    assert [model.name for model in repository.models()] == ["cora"]
+    reasons = {entry["name"]: entry["reason"] for entry in repository.index()}
+    assert "is not a trusted key" in reasons["bodies"]
+    assert "is not signed" in reasons["mnist-superpixels"]
+    add_version(own_bundles, "cora", "2")  # a copied signature fits no other manifest
+    repository.refresh()
+    assert repository.get("cora").version == "1"
+    sign_bundle(own_bundles / "cora" / "2", key)
+    repository.refresh()
+    assert repository.get("cora").version == "2"
+
+
+def test_a_trusted_key_that_is_none_is_refused(settings: Make) -> None:
+    with pytest.raises(ValueError, match="a trusted key must be 32 bytes in base64, got 'abc'"):
+        settings(trusted_keys="abc")
