@@ -175,7 +175,12 @@ BAD_MESHES: list[tuple[Any, int, str, str]] = [
     ({"mesh": [1]}, 422, "mesh", "must be an object, got an array"),
     ({"mesh": {"vertices": []}}, 422, "mesh.faces", "is required"),
     (mesh_with(colour=1), 422, "mesh.colour", "unknown field 'colour'; known: faces, vertices"),
-    ({**mesh_with(), "mod": 1}, 422, "mod", "unknown field 'mod'; known: mesh, model, refine, top_k"),
+    (
+        {**mesh_with(), "mod": 1},
+        422,
+        "mod",
+        "unknown field 'mod'; known: mesh, model, refine, top_k",
+    ),
     (mesh_with(vertices="abc"), 422, "mesh.vertices", "must be an array, got a string"),
     (
         mesh_with(vertices=[[0, 0, 0], [1, 2]]),
