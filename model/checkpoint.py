@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from model.errors import SplineCNNError
 from model.recipes import Recipe
 
 FILE = "checkpoint.safetensors"
-_MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+_MOMENTS = ("step", "exp_avg", "exp_avg_sq", "momentum")
 
 
 class CheckpointError(SplineCNNError):
@@ -21,13 +22,24 @@ class CheckpointError(SplineCNNError):
 
 
 def save_checkpoint(
-    directory: Path, recipe: Recipe, net: nn.Module, optimiser: optim.Adam, step: int
+    directory: Path,
+    recipe: Recipe,
+    net: nn.Module,
+    optimisers: Sequence[optim.Optimizer],
+    step: int,
+    mean: list[Tensor] | None = None,
 ) -> Path:
-    """Write everything in one step, so that an interruption leaves the old one whole."""
+    """Write everything in one step, so that an interruption leaves the old one whole.
+
+    `mean`: the running means of the parameters, in their order, if any are kept.
+    """
     tensors = {f"net.{name}": value.detach() for name, value in net.named_parameters()}
     for name, parameter in net.named_parameters():
-        for moment, value in optimiser.state.get(parameter, {}).items():
-            tensors[f"{moment}.{name}"] = value
+        for optimiser in optimisers:
+            for moment, value in optimiser.state.get(parameter, {}).items():
+                tensors[f"{moment}.{name}"] = value
+    for (name, _), value in zip(net.named_parameters(), mean or [], strict=bool(mean)):
+        tensors[f"mean.{name}"] = value
     facts = {"recipe": json.dumps(asdict(recipe), sort_keys=True), "step": str(step)}
     path = directory / FILE
     aside = path.with_name(f".{FILE}.{os.getpid()}")
@@ -40,15 +52,21 @@ def save_checkpoint(
     return path
 
 
-def load_checkpoint(directory: Path, recipe: Recipe, net: nn.Module, optimiser: optim.Adam) -> int:
-    """Fill the network and its optimiser, and say how many steps are done."""
+def load_checkpoint(
+    directory: Path,
+    recipe: Recipe,
+    net: nn.Module,
+    optimisers: Sequence[optim.Optimizer],
+    mean: list[Tensor] | None = None,
+) -> int:
+    """Fill the network, its optimisers and the running means; say how many steps are done."""
     path = directory / FILE
     facts, tensors = _read(path)
     if facts.get("recipe") != json.dumps(asdict(recipe), sort_keys=True):
         raise CheckpointError(
             f"{path} was made by another recipe; train into another directory, or without resuming"
         )
-    for name, parameter in net.named_parameters():
+    for n, (name, parameter) in enumerate(net.named_parameters()):
         stored = tensors.get(f"net.{name}")
         if stored is None or stored.shape != parameter.shape:
             found = "nothing" if stored is None else list(stored.shape)
@@ -58,8 +76,11 @@ def load_checkpoint(directory: Path, recipe: Recipe, net: nn.Module, optimiser: 
             )
         parameter.data.copy_(stored)
         moments = {m: tensors[f"{m}.{name}"] for m in _MOMENTS if f"{m}.{name}" in tensors}
-        if moments:
-            optimiser.state[parameter] = moments
+        for optimiser in optimisers:
+            if moments and any(parameter is p for g in optimiser.param_groups for p in g["params"]):
+                optimiser.state[parameter] = moments
+        if mean:
+            mean[n].copy_(tensors[f"mean.{name}"])
     return int(facts.get("step", "0"))
 
 

@@ -11,15 +11,18 @@ class Recipe:
     name: str
     net: str  # one of model.zoo.NETS
     pseudo: str
-    steps: int  # of the optimiser, Adam
+    steps: int  # of the optimisers
     batch: int  # graphs per step
-    learning_rate: float
+    learning_rate: float  # of Adam
     parameters: dict[str, Any] = field(default_factory=dict)  # of the network, beyond the data's
     warmup: int = 0  # steps over which the rate rises from nothing
     cosine: bool = False  # let the rate fall to nothing along a half cosine
     weight_decay: float = 0.0
     rows: int = 0  # correspondence: vertices scored per step, all others cost nothing
     balance: bool = False  # start with every layer's outputs scaled to mean 0 and deviation 1
+    muon: float = 0.0  # a rate: Muon trains the weights of the hidden layers, Adam the rest
+    average: float = 0.0  # keep a running mean of the weights that forgets this slowly
+    bfloat16: bool = False  # correspondence: score in half the bits, several times faster
     augment: bool = False  # graph labels: turn, stretch and shift the training digits
     seed: int = 0
     description: str = ""
@@ -69,7 +72,7 @@ RECIPES = {
         name="bodies",
         net="correspondence",
         pseudo="cartesian",
-        steps=4_200,
+        steps=7_000,
         batch=1,
         learning_rate=0.004,
         warmup=50,
@@ -77,6 +80,9 @@ RECIPES = {
         rows=1024,
         parameters={"dropout": 0.0},
         balance=True,
+        average=0.998,
+        muon=0.02,
+        bfloat16=True,
         description="Every vertex of a human body mesh to its place on a reference body.",
     ),
 }

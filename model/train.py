@@ -24,6 +24,7 @@ from model.datasets.meshes import load_faust
 from model.datasets.mnist import load_digits, make_superpixels
 from model.errors import UnsupportedTask
 from model.layers import SplineConv
+from model.muon import Muon
 from model.problems import Correspondence, Problem, load_problem
 from model.recipes import RECIPES, Recipe
 from model.zoo import ZooEntry, write_zoo
@@ -100,12 +101,14 @@ def run(
 ) -> tuple[int, bool]:
     """Take the recipe's steps; returns how many are done and whether all are."""
     net = problem.net
-    optimiser = torch.optim.Adam(net.parameters(), weight_decay=recipe.weight_decay)
+    optimisers = make_optimisers(net, recipe)
     start = 0
-    if resume and (out / FILE).exists():
-        start = load_checkpoint(out, recipe, net, optimiser)
-    elif recipe.balance:
+    fresh = not (resume and (out / FILE).exists())
+    if fresh and recipe.balance:
         balance(net, lambda: problem.step(choose(problem, recipe, 0), 0))
+    mean = [p.detach().clone() for p in net.parameters()] if recipe.average else []
+    if not fresh:
+        start = load_checkpoint(out, recipe, net, optimisers, mean)
     net.train()
     began = saved = time.monotonic()
     loss = accuracy = math.nan
@@ -114,12 +117,16 @@ def run(
         with _interrupts() as interrupted:
             for step in range(start, recipe.steps):
                 torch.manual_seed(recipe.seed * 1_000_003 + step)  # resuming repeats no chance
-                for group in optimiser.param_groups:
-                    group["lr"] = learning_rate(recipe, step)
+                for optimiser in optimisers:
+                    for group in optimiser.param_groups:
+                        group["lr"] = group["rate"] * schedule(recipe, step)
                 result = problem.step(choose(problem, recipe, step), step)
-                optimiser.zero_grad()
+                net.zero_grad()
                 result.loss.backward()
-                optimiser.step()
+                for optimiser in optimisers:
+                    optimiser.step()
+                for kept, parameter in zip(mean, net.parameters(), strict=bool(mean)):
+                    kept.lerp_(parameter.detach(), 1 - averaging(recipe, step))
                 loss = _smooth(loss, float(result.loss.detach()))
                 accuracy = _smooth(accuracy, result.right / result.count)
                 progress.update(
@@ -127,12 +134,14 @@ def run(
                 )
                 now = time.monotonic()
                 if interrupted.is_set() or now - saved > SAVE_EVERY or step + 1 == recipe.steps:
-                    save_checkpoint(out, recipe, net, optimiser, step + 1)
+                    save_checkpoint(out, recipe, net, optimisers, step + 1, mean)
                     seconds = round(now - began, 1)
                     _log(out, step=step + 1, loss=loss, accuracy=accuracy, seconds=seconds)
                     saved = now
                 if interrupted.is_set():
                     return step + 1, step + 1 == recipe.steps
+    for kept, parameter in zip(mean, net.parameters(), strict=bool(mean)):
+        parameter.data.copy_(kept)
     return recipe.steps, True
 
 
@@ -194,11 +203,35 @@ def choose(problem: Problem, recipe: Recipe, step: int) -> NDArray[np.int64]:
     return order[place * batch : (place + 1) * batch]
 
 
-def learning_rate(recipe: Recipe, step: int) -> float:
-    rate = recipe.learning_rate * min(1.0, (step + 1) / max(1, recipe.warmup))
+def schedule(recipe: Recipe, step: int) -> float:
+    """The share of the full learning rate that a step takes."""
+    share = min(1.0, (step + 1) / max(1, recipe.warmup))
     if recipe.cosine:
-        rate *= 0.5 + 0.5 * math.cos(math.pi * step / recipe.steps)
-    return rate
+        share *= 0.5 + 0.5 * math.cos(math.pi * step / recipe.steps)
+    return share
+
+
+def make_optimisers(net: nn.Module, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Adam, and Muon for the weights between the first and the last layer if it has a rate."""
+    layers = [m for m in net.modules() if isinstance(m, SplineConv | nn.Linear)][1:-1]
+    hidden = [p for layer in layers for p in layer.parameters() if p.dim() > 1]
+    if not recipe.muon:
+        hidden = []
+    inner = {id(p) for p in hidden}
+    rest = [p for p in net.parameters() if id(p) not in inner]
+    adam = torch.optim.Adam(rest, recipe.learning_rate, weight_decay=recipe.weight_decay)
+    optimisers: list[torch.optim.Optimizer] = [adam]
+    if hidden:
+        optimisers.append(Muon(hidden, recipe.muon))
+    for optimiser in optimisers:
+        for group in optimiser.param_groups:
+            group["rate"] = group["lr"]
+    return optimisers
+
+
+def averaging(recipe: Recipe, step: int) -> float:
+    """How much of the running mean stays: little at first, when it is still far off."""
+    return min(recipe.average, (1 + step) / (10 + step))
 
 
 def balance(net: nn.Module, forward: Callable[[], Any]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from model import train as training
 from model.checkpoint import CheckpointError, load_checkpoint
@@ -25,7 +26,17 @@ from model.problems import (
 from model.recipes import RECIPES, Recipe
 from model.superpixels import superpixel_graph
 from model.tasks import image_graph, node_graph
-from model.train import balance, choose, learning_rate, run, score, train, write_entry
+from model.train import (
+    averaging,
+    balance,
+    choose,
+    make_optimisers,
+    run,
+    schedule,
+    score,
+    train,
+    write_entry,
+)
 from model.zoo import read_zoo
 
 
@@ -112,11 +123,18 @@ def test_every_network_learns_a_small_problem_by_heart(task: str, tmp_path: Path
     assert score(problem) > 0.9
 
 
-def test_pausing_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    through = make("cora", steps=12)
+PAUSED = {
+    "cora": {"steps": 12, "average": 0.9},
+    "bodies": {**SMALL["bodies"], "steps": 12},
+}
+
+
+@pytest.mark.parametrize("task", PAUSED)
+def test_pausing_changes_nothing(task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    through = make(task, **PAUSED[task])
     run(through, through.recipe, tmp_path)
 
-    paused = make("cora", steps=12)
+    paused = make(task, **PAUSED[task])
     folder = tmp_path / "paused"
     folder.mkdir()
     take = paused.step
@@ -128,8 +146,9 @@ def test_pausing_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(paused, "step", interrupt)
     assert run(paused, paused.recipe, folder) == (5, False)
-    again = make("cora", steps=12, seed=0)
-    torch.nn.init.zeros_(again.net.first.weight)  # the checkpoint alone must count
+    again = make(task, **PAUSED[task])
+    for parameter in again.net.parameters():  # the checkpoint alone must count
+        torch.nn.init.zeros_(parameter)
     assert run(again, again.recipe, folder, resume=True) == (12, True)
     for a, b in zip(through.net.parameters(), again.net.parameters(), strict=True):
         assert torch.equal(a, b)
@@ -151,7 +170,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path):
     wide = make("cora", parameters={"hidden": 20}, steps=2)
     optimiser = torch.optim.Adam(wide.net.parameters())
     with pytest.raises(CheckpointError, match=r"another network: first.weight should be"):
-        load_checkpoint(tmp_path, problem.recipe, wide.net, optimiser)
+        load_checkpoint(tmp_path, problem.recipe, wide.net, [optimiser])
 
 
 def test_a_broken_checkpoint_is_refused(tmp_path: Path):
@@ -233,7 +252,40 @@ def test_balanced_layers_keep_the_signal_alive():
 
 
 def test_the_rate_warms_up_and_falls_to_nothing():
-    recipe = replace(RECIPES["bodies"], steps=100, warmup=10, learning_rate=1.0)
-    assert learning_rate(recipe, 0) == pytest.approx(0.1)
-    assert learning_rate(recipe, 50) == pytest.approx(0.5)
-    assert learning_rate(recipe, 99) < 0.001
+    recipe = replace(RECIPES["bodies"], steps=100, warmup=10)
+    assert schedule(recipe, 0) == pytest.approx(0.1)
+    assert schedule(recipe, 50) == pytest.approx(0.5)
+    assert schedule(recipe, 99) < 0.001
+
+
+def test_hidden_weights_are_muons_and_all_others_adams():
+    problem = make("bodies", **SMALL["bodies"])
+    adam, muon = make_optimisers(problem.net, problem.recipe)
+    names = {id(p): name for name, p in problem.net.named_parameters()}
+    hidden = {names[id(p)] for p in muon.param_groups[0]["params"]}
+    assert hidden == {"convs.1.weight", "convs.1.root", "hidden.weight"}
+    rest = {names[id(p)] for p in adam.param_groups[0]["params"]}
+    assert rest == set(names.values()) - hidden
+    assert len(make_optimisers(problem.net, replace(problem.recipe, muon=0.0))) == 1
+
+
+def test_a_running_mean_of_the_weights_is_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    problem = make("cora", steps=3, average=0.5)
+    take, seen = problem.step, []
+
+    def watch(chosen: np.ndarray, number: int):
+        seen.append(problem.net.first.weight.detach().clone())
+        return take(chosen, number)
+
+    monkeypatch.setattr(problem, "step", watch)
+    run(problem, problem.recipe, tmp_path)
+    last = load_file(tmp_path / "checkpoint.safetensors")["net.first.weight"]
+    expected = seen[0]
+    for step, weight in enumerate([*seen[1:], last]):
+        share = averaging(problem.recipe, step)
+        expected = share * expected + (1 - share) * weight
+    torch.testing.assert_close(problem.net.first.weight.detach(), expected)
+    assert averaging(problem.recipe, 0) == pytest.approx(0.1)
+    assert averaging(problem.recipe, 1000) == 0.5
