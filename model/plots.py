@@ -28,7 +28,7 @@ def draw_curve(radii: NDArray[np.float64], percent: NDArray[np.float64], path: P
     axes.set_ylabel("vertices, %")
     axes.set_ylim(min(95.0, float(percent.min()) - 1), 100.1)
     axes.grid(alpha=0.3)
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_bodies(
@@ -43,16 +43,20 @@ def draw_bodies(
     for place, what, shape in zip(
         axes, ("best", "median", "worst"), order[[0, len(order) // 2, -1]], strict=True
     ):
-        image = _paint(place, shapes[shape], faces, 100 * errors[shape])
+        image = paint(place, shapes[shape], faces, 100 * errors[shape])
         wrong = int((errors[shape] > 0).sum())
         place.set_title(f"{what}: {wrong} vertices off")
     bar = figure.colorbar(image, ax=axes, fraction=0.02)
     bar.set_label("geodesic error, % of the diameter")
-    _save(figure, path, tight=False)
+    save(figure, path, tight=False)
 
 
-def _paint(
-    axes: Any, vertices: NDArray[np.float32], faces: NDArray[np.int64], error: NDArray[np.float64]
+def paint(
+    axes: Any,
+    vertices: NDArray[np.float32],
+    faces: NDArray[np.int64],
+    error: NDArray[np.float64],
+    most: float = 5,
 ) -> Any:
     """The front of a mesh that stands on z and looks along -y."""
     corners = vertices[faces]
@@ -61,7 +65,13 @@ def _paint(
     depth = vertices[front][:, :, 1].mean(1)
     front = front[np.argsort(-depth)]  # far triangles first
     image = axes.tripcolor(
-        vertices[:, 0], vertices[:, 2], front, error[front].max(1), cmap="viridis", vmin=0, vmax=5
+        vertices[:, 0],
+        vertices[:, 2],
+        front,
+        error[front].max(1),
+        cmap="viridis",
+        vmin=0,
+        vmax=most,
     )
     axes.set_aspect("equal")
     axes.axis("off")
@@ -77,7 +87,7 @@ def draw_runs(accuracy: NDArray[np.float64], path: Path) -> None:
     axes.set_title(f"{accuracy.mean():.2f} ± {accuracy.std():.2f} %, {len(accuracy)} runs")
     axes.set_xlabel("test accuracy, %")
     axes.set_ylabel("runs")
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_confusion(found: NDArray[np.int64], labels: NDArray[np.int64], path: Path) -> None:
@@ -94,7 +104,7 @@ def draw_confusion(found: NDArray[np.int64], labels: NDArray[np.int64], path: Pa
     axes.set_yticks(range(10))
     axes.set_xlabel("answer")
     axes.set_ylabel("digit")
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_splines(degrees: Sequence[int], found: dict[str, list[float]], path: Path) -> None:
@@ -107,7 +117,7 @@ def draw_splines(degrees: Sequence[int], found: dict[str, list[float]], path: Pa
     axes.set_ylabel("test accuracy, %")
     axes.grid(alpha=0.3)
     axes.legend()
-    _save(figure, path)
+    save(figure, path)
 
 
 def draw_kernels(net: nn.Module, path: Path, side: int = 41) -> None:
@@ -131,9 +141,9 @@ def draw_kernels(net: nn.Module, path: Path, side: int = 41) -> None:
         place.axis("off")
     for place, kernel in zip(axes.flat, kernels.numpy(), strict=False):
         place.imshow(kernel, cmap="RdBu", vmin=-largest, vmax=largest, origin="lower")
-    _save(figure, path)
+    save(figure, path)
 
 
-def _save(figure: Any, path: Path, tight: bool = True) -> None:
+def save(figure: Any, path: Path, tight: bool = True) -> None:
     figure.savefig(path, dpi=DPI, bbox_inches="tight" if tight else None)
     plt.close(figure)

@@ -16,6 +16,7 @@ from model.anymesh.samples import damage, shake
 from model.anymesh.topologies import Topology
 
 HAND = 0.14  # of the square root of the area: within this distance of a middle finger's tip
+CLOSE = 3.0  # an answer is as good as right within this error
 CLEARLY = 0.15  # a vertex this far from its mirror image can be taken for it
 
 
@@ -26,6 +27,17 @@ class Case:
     vertices: NDArray[np.float32]
     faces: NDArray[np.int64]
     truth: NDArray[np.int64]
+    standing: NDArray[np.float32]  # the vertices before they were turned
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was found for the vertices that a face uses; errors along the reference, times 100."""
+
+    error: NDArray[np.float64]
+    flipped: NDArray[np.bool_]
+    hand: NDArray[np.bool_]
+    confidence: NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,7 @@ class Score:
 
     error: float
     median: float
+    worst: float  # the mean error of the worst mesh
     hands: float
     elsewhere: float
     flips: float
@@ -56,7 +69,7 @@ def draw_cases(
             faces = damage(vertices, faces, rng)
             vertices = shake(vertices, rng)
         turn = turn_by(torch.from_numpy(rng.normal(0, 2, (1, 3))))[0].numpy()
-        cases.append(Case((vertices @ turn.T).astype(np.float32), faces, nearest))
+        cases.append(Case((vertices @ turn.T).astype(np.float32), faces, nearest, vertices))
     return cases
 
 
@@ -70,38 +83,59 @@ class Judge:
         tips = [int(side.argmin()), int(side.argmax())]
         self.is_hand = self.distance[tips].min(0) < HAND
 
-    def score(
+    def judge(
         self,
         found: NDArray[np.int64],
         truth: NDArray[np.int64],
         confidence: NDArray[np.float32],
-    ) -> Score:
+    ) -> Result:
         error = 100 * self.distance[found, truth].astype(np.float64)
         other = self.mirror[truth]
         flipped = 100 * self.distance[found, other].astype(np.float64) < error
         flipped &= self.distance[truth, other] > CLEARLY
-        hand = self.is_hand[truth]
-        return Score(
-            error=float(error.mean()),
-            median=float(np.median(error)),
-            hands=float(error[hand].mean()) if hand.any() else 0.0,
-            elsewhere=float(error[~hand].mean()) if not hand.all() else 0.0,
-            flips=float(100 * flipped.mean()),
-            confidence=float(confidence.mean()),
+        return Result(error, flipped, self.is_hand[truth], confidence)
+
+
+def score(results: Sequence[Result]) -> Score:
+    """The score over all vertices of some meshes."""
+    error = np.concatenate([result.error for result in results])
+    hand = np.concatenate([result.hand for result in results])
+    return Score(
+        error=float(error.mean()),
+        median=float(np.median(error)),
+        worst=float(max(result.error.mean() for result in results)),
+        hands=float(error[hand].mean()) if hand.any() else 0.0,
+        elsewhere=float(error[~hand].mean()) if not hand.all() else 0.0,
+        flips=float(100 * np.concatenate([result.flipped for result in results]).mean()),
+        confidence=float(np.concatenate([result.confidence for result in results]).mean()),
+    )
+
+
+def ask(served: nn.Module, case: Case, judge: Judge, refine: bool = False) -> Result:
+    """One mesh, asked alone."""
+    ptr = torch.tensor([0, len(case.vertices)])
+    with torch.inference_mode():
+        index, confidence = served(
+            torch.from_numpy(case.vertices), torch.from_numpy(case.faces), ptr, 1, int(refine)
         )
+    used = np.unique(case.faces)
+    return judge.judge(index[:, 0].numpy()[used], case.truth[used], confidence[:, 0].numpy()[used])
 
 
-def evaluate(served: nn.Module, cases: Sequence[Case], judge: Judge) -> Score:
-    """The score over all vertices of all cases, each asked alone."""
-    found, truth, sure = [], [], []
-    for case in cases:
-        ptr = torch.tensor([0, len(case.vertices)])
-        with torch.inference_mode():
-            index, confidence = served(
-                torch.from_numpy(case.vertices), torch.from_numpy(case.faces), ptr, 1
-            )
-        used = np.unique(case.faces)
-        found.append(index[:, 0].numpy()[used])
-        truth.append(case.truth[used])
-        sure.append(confidence[:, 0].numpy()[used])
-    return judge.score(np.concatenate(found), np.concatenate(truth), np.concatenate(sure))
+def calibrate(results: Sequence[Result], calibration: float) -> float:
+    """The calibration with which as many answers are close as their confidences promise.
+
+    `results` were measured with `calibration`; scaling it moves all confidences together.
+    """
+    error = np.concatenate([result.error for result in results])
+    confidence = np.concatenate([result.confidence for result in results]).astype(np.float64)
+    share = -np.log1p(-confidence.clip(0, 1 - 1e-12))
+    close = float((error <= CLOSE).mean())
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if float((1 - np.exp(-middle * share)).mean()) < close:
+            low = middle
+        else:
+            high = middle
+    return calibration * high

@@ -18,7 +18,6 @@ from model.anymesh.cells import (
 )
 from model.anymesh.rotations import compose, cube_rotations, principal_axes, turn_by, undo
 from model.layers import Linear, SplineConv
-from model.mesh import mesh_edges
 from ops import Plan
 
 KERNEL, OPEN = [3, 3, 3], [1, 1, 1]
@@ -102,8 +101,8 @@ class OrientationNet(nn.Module):
         turn = compose(self.cube[nearest], turn_by(by))
         return undo(turn, rotation), torch.log_softmax(logits, 1)[:, 0]
 
-    def upright(self, cells: Cells) -> Tensor:
-        """Rotations [B, 3, 3] that turn each mesh as the reference stands.
+    def upright(self, cells: Cells) -> tuple[Tensor, Tensor]:
+        """Rotations [B, 3, 3] that turn each mesh as the reference stands; how sure they are [B].
 
         The body's own axes are the first guess, so that a turned mesh gets the same answer; the
         four ways to read them are each corrected, and the one that ends up surest is kept.
@@ -120,7 +119,8 @@ class OrientationNet(nn.Module):
             better = sure > surest
             best = torch.where(better[:, None, None], rotation, best)
             surest = torch.where(better, sure, surest)
-        return self.correct(cells, best)[0]
+        rotation, sure = self.correct(cells, best)
+        return rotation, torch.exp(sure)
 
 
 class LandmarkNet(nn.Module):
@@ -186,8 +186,9 @@ class LandmarkNet(nn.Module):
 class AnyMeshNet(nn.Module):
     """Both networks, and how landmarks see the reference (see `model.anymesh.reference`).
 
-    Answers can be averaged over several `clusterings` of a mesh, and over its neighbouring
-    vertices in some steps of `smoothing`; both cost time and no training.
+    Answers can be averaged over several `clusterings` of a mesh, `refined` of them when that is
+    asked for: it costs time and no training. `calibration` makes chances of how well landmarks
+    agree (see `model.anymesh.serve.chance`).
     """
 
     landmark: Tensor
@@ -199,40 +200,28 @@ class AnyMeshNet(nn.Module):
         landmarks: int = 512,
         seen_by: int = 20,
         clusterings: int = 1,
-        smoothing: int = 0,
+        refined: int = 6,
+        calibration: float = 0.05,
     ) -> None:
         super().__init__()
-        self.clusterings, self.smoothing = clusterings, smoothing
+        self.calibration = calibration
+        self.clusterings, self.refined = clusterings, refined
         self.orientation = OrientationNet()
         self.landmarks = LandmarkNet(landmarks)
         # floating, as everything in a file of weights is; whole numbers below 2048 stay exact
         self.register_buffer("landmark", torch.zeros(reference, seen_by))
         self.register_buffer("near", torch.zeros(reference, seen_by))
 
-    def forward(self, vertices: Tensor, faces: Tensor, ptr: Tensor) -> Tensor:
-        """Probabilities [V, landmarks] of raw meshes."""
+    def forward(
+        self, vertices: Tensor, faces: Tensor, ptr: Tensor, refine: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Probabilities [V, landmarks] of raw meshes; how sure it is of each one's stance [B]."""
+        clusterings = self.refined if refine > 0 else self.clusterings
         cells = make_cells(vertices, faces, ptr)
-        rotation = self.orientation.upright(cells)
+        rotation, sure = self.orientation.upright(cells)
         total = torch.softmax(self.landmarks(cells, rotation, ptr), 1)
-        for variant in range(1, self.clusterings):
-            other = make_cells(vertices, faces, ptr, variant)
+        for variant in range(1, clusterings):
+            # the first few begin at the tips of limbs, and cut nearly the same cells
+            other = make_cells(vertices, faces, ptr, variant + 3)
             total = total + torch.softmax(self.landmarks(other, rotation, ptr), 1)
-        return smooth(total / self.clusterings, cells.point, faces, self.smoothing)
-
-
-def smooth(value: Tensor, point: Tensor, faces: Tensor, steps: int, reach: float = 0.015) -> Tensor:
-    """Each row averaged with those of its mesh neighbours, the nearer the more, in some steps."""
-    if steps == 0:
-        return value
-    V = point.size(0)
-    edge_index = mesh_edges(faces, V)  # sorted by target
-    offset = point[edge_index[0]] - point[edge_index[1]]
-    weight = torch.exp(-(offset * offset).sum(1) / (2 * reach * reach))
-    total = torch.ones(V, dtype=value.dtype, device=value.device)
-    total = total.index_add(0, edge_index[1], weight)
-    degree = torch.bincount(edge_index[1], minlength=V)
-    ptr = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
-    for _ in range(steps):
-        around: Tensor = torch.ops.splinecnn.spmm(ptr, edge_index[0].contiguous(), weight, value)
-        value = (value + around) / total[:, None]
-    return value
+        return total / clusterings, sure

@@ -12,7 +12,7 @@ from model.datasets.files import MissingData, read_npz
 
 FILE = "people.npz"
 WHERE = "make it with `python -m model.anymesh data DIRECTORY` (needs `pip install anny==0.6.2`)"
-SPLITS = {"train": 6000, "validation": 24, "test": 120}
+SPLITS = {"train": 8000, "validation": 24, "test": 120}
 BATCH = 20  # bodies anny poses at a time
 
 Ranges = dict[str, tuple[tuple[float, float], tuple[float, float], tuple[float, float]]]
@@ -42,7 +42,7 @@ _TRUNK: Ranges = {
 }
 _PEOPLE = {
     "gender": (0.0, 1.0),
-    "age": (0.35, 1.0),
+    "age": (0.25, 1.0),
     "muscle": (0.05, 0.95),
     "weight": (0.05, 1.0),
     "height": (0.1, 0.95),

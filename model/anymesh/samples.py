@@ -8,15 +8,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from scipy.spatial import cKDTree
 from torch import Tensor
 
 from model.anymesh.cells import Cells, make_cells
 from model.anymesh.people import load_people
-from model.anymesh.reference import mirror_map, template
+from model.anymesh.reference import load_reference, mirror_map, template
 from model.anymesh.topologies import Topology, load_topologies
 
 VERTICES = 768  # labelled vertices kept of each mesh
 SHARD = 100  # samples in a file
+APART = 0.15  # along the surface, in units of the square root of its area: no neighbours
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Maker:
     def __init__(self, data: Path) -> None:
         self.people = load_people(data)["train"]
         self.topologies = load_topologies(data, "train")
+        reference = load_reference(data)
+        self.distance = reference.distance
         self.reference = template()[0]
         self.mirror = mirror_map(self.reference)
 
@@ -59,8 +63,15 @@ class Maker:
             body = body[self.mirror] * np.array([-1, 1, 1], np.float32)
         topology = self.topologies[rng.integers(len(self.topologies))]
         vertices, faces = topology.place(body), topology.faces
+        if rng.random() < 0.5:
+            vertices = reshape(vertices, rng)
+        if rng.random() < 0.3:
+            vertices = swell(vertices, faces, rng)
         if rng.random() < 0.4:
             vertices = shake(vertices, rng)
+        if rng.random() < 0.3:
+            place = topology.corner[np.arange(len(vertices)), topology.weight.argmax(1)]
+            faces = fuse(vertices, faces, place, self.distance, rng)
         if rng.random() < 0.35:
             faces = damage(vertices, faces, rng)
         cells = make_cells(
@@ -72,12 +83,60 @@ class Maker:
         return _thin(cells, topology, np.unique(faces), rng)
 
 
+def reshape(vertices: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
+    """Stretched along some axes and bent in long waves: shapes that anny does not draw."""
+    size = np.ptp(vertices, 0).max()
+    axes = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    stretch = (axes * np.exp(rng.normal(0, 0.05, 3))) @ axes.T
+    wave = np.sin(vertices / size @ rng.normal(0, 5, (3, 4)) + rng.uniform(0, 6, 4))
+    return np.asarray(vertices @ stretch + wave @ rng.normal(0, 0.005 * size, (4, 3)), np.float32)
+
+
+def swell(
+    vertices: NDArray[np.float32], faces: NDArray[np.int64], rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Up to four places swollen or sunken by some centimetres, as by hair, clothes or flesh."""
+    size = np.ptp(vertices, 0).max()
+    a, b, c = (vertices[faces[:, i]] for i in range(3))
+    normal = np.repeat(np.cross(b - a, c - a), 3, 0)
+    corner, count = faces.reshape(-1), len(vertices)
+    normal = np.stack([np.bincount(corner, normal[:, d], count) for d in range(3)], 1)
+    normal /= np.linalg.norm(normal, axis=1, keepdims=True) + 1e-12
+    height = np.zeros(count)
+    for _ in range(int(rng.integers(1, 5))):
+        off = vertices - vertices[rng.integers(count)]
+        reach = rng.uniform(0.03, 0.12) * size
+        height += rng.uniform(-0.006, 0.02) * size * np.exp(-(off**2).sum(1) / (2 * reach**2))
+    return np.asarray(vertices + normal * height[:, None], np.float32)
+
+
 def shake(vertices: NDArray[np.float32], rng: np.random.Generator) -> NDArray[np.float32]:
     """Noise of up to 3 mm a metre on every vertex, and slow waves as of loose clothes."""
     size = np.ptp(vertices, 0).max()
     noise = rng.normal(0, rng.uniform(0, 0.0015) * size, vertices.shape)
     wave = np.sin(vertices / size @ rng.normal(0, 25, (3, 6)) + rng.uniform(0, 6, 6))
     return np.asarray(vertices + noise + wave @ rng.normal(0, 0.0012 * size, (6, 3)), np.float32)
+
+
+def fuse(
+    vertices: NDArray[np.float32],
+    faces: NDArray[np.int64],
+    place: NDArray[np.int64],
+    distance: NDArray[np.float16],
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Parts of the body that touch grown together, as scanners see them.
+
+    `place` [n] is the reference vertex nearest to each vertex, `distance` [R, R] that of any two.
+    """
+    reach = rng.uniform(0.006, 0.018) * np.ptp(vertices, 0).max()
+    pairs = cKDTree(vertices).query_pairs(reach, output_type="ndarray")
+    apart = distance[place[pairs[:, 0]], place[pairs[:, 1]]] > APART
+    pairs = pairs[apart & (rng.random(len(pairs)) < 0.7)]
+    # a sliver between one vertex, its neighbour and the vertex that it touches
+    neighbour = np.zeros(len(vertices), np.int64)
+    neighbour[faces[:, 0]] = faces[:, 1]
+    return np.concatenate([faces, np.column_stack([pairs, neighbour[pairs[:, 0]]])])
 
 
 def damage(

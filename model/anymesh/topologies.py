@@ -17,7 +17,7 @@ FILE = "topologies.npz"
 PARTS = 4  # each side of a template face is cut into so many for the fine surface
 TRAIN = (1000, 1500, 2000, 2600, 3000, 3400, 3800, 4200, 4600, 5000, 5400, 5800, 6200, 6600, 7000,
          7500, 8000, 8500, 9000, 9500, 10500, 12000, 14000, 16000)  # fmt: skip
-TEST = (1200, 3000, 5000, 9000, 20000)
+TEST = (1000, 3000, 5000, 9000, 20000, 50000)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from model.anymesh.rotations import (
 from model.anymesh.samples import Sample, collate, read_shard
 from model.datasets.files import MissingData
 
-CHECKPOINT = "checkpoint.safetensors"
 SHARDS = 8  # in memory at a time
 
 
@@ -33,27 +32,32 @@ SHARDS = 8  # in memory at a time
 class Recipe:
     """How long and how fast; the rate falls from `rate` to nothing over `steps`."""
 
-    steps: int = 6000
-    batch: int = 4
+    steps: int
+    batch: int
     rate: float = 2e-3
     warm_up: int = 100
     tilt: float = 0.15  # standard deviation of the angle by which "upright" is off, in radians
     seed: int = 0
 
 
-def train(data: Path, out: Path, recipe: Recipe, stop_at: int | None = None) -> None:
-    """Train on the shards in `data`, from the checkpoint in `out` if there is one."""
+RECIPES = {
+    "orientation": Recipe(steps=9_000, batch=12),
+    "landmarks": Recipe(steps=20_000, batch=4),
+}
+"""The two networks are trained apart: what one learns is of no use to the other."""
+
+
+def train(data: Path, out: Path, part: str, recipe: Recipe, stop_at: int | None = None) -> None:
+    """Train one network on the shards in `data`, from the checkpoint in `out` if there is one."""
     out.mkdir(parents=True, exist_ok=True)
     tables = load_tables(data)
     torch.manual_seed(recipe.seed)
-    net = AnyMeshNet()
-    net.landmark.copy_(tables.landmark)
-    net.near.copy_(tables.near)
+    net = build(part)
     optimizer = torch.optim.AdamW(net.parameters(), recipe.rate, betas=(0.9, 0.98))
-    done = restore(out, net, optimizer)
+    done = restore(checkpoint(out, part), net, optimizer)
     torch.manual_seed(recipe.seed + done)
     batches = draw_batches(data, recipe, done)
-    began, seen = time.process_time(), {"landmark": 0.0, "turn": 0.0, "class": 0.0}
+    began, seen = time.process_time(), [0.0, 0.0]
     net.train()
     last = min(recipe.steps, stop_at or recipe.steps)
     for step in range(done, last):
@@ -61,21 +65,32 @@ def train(data: Path, out: Path, recipe: Recipe, stop_at: int | None = None) -> 
             group["lr"] = rate_at(recipe, step)
         samples = next(batches)
         cells, ptr = collate(samples)
-        landmark = landmark_loss(net.landmarks, cells, ptr, samples, tables, recipe.tilt)
-        of_class, of_turn = orientation_loss(net.orientation, cells)
+        if isinstance(net, LandmarkNet):
+            losses = [landmark_loss(net, cells, ptr, samples, tables, recipe.tilt)]
+        else:
+            of_class, of_turn = orientation_loss(net, cells)
+            losses = [0.5 * of_class, 2 * of_turn]
         optimizer.zero_grad(set_to_none=True)
-        (landmark + 0.5 * of_class + 2 * of_turn).backward()
-        # each network on its own: neither may drown the other
-        for part in (net.landmarks, net.orientation):
-            nn.utils.clip_grad_norm_(part.parameters(), 1.0)
+        torch.stack(losses).sum().backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimizer.step()
-        for name, loss in (("landmark", landmark), ("turn", of_turn), ("class", of_class)):
-            seen[name] += (loss.item() - seen[name]) / min(50, step - done + 1)
+        for i, loss in enumerate(losses):
+            seen[i] += (loss.item() - seen[i]) / min(50, step - done + 1)
         if (step + 1) % 50 == 0:
-            told = " ".join(f"{name} {value:.4f}" for name, value in seen.items())
-            print(f"{step + 1} {told} {time.process_time() - began:.0f} CPU s", flush=True)
+            told = " ".join(f"{value:.4f}" for value in seen[: len(losses)])
+            print(
+                f"{part} {step + 1} loss {told} {time.process_time() - began:.0f} CPU s", flush=True
+            )
         if (step + 1) % 250 == 0 or step + 1 == last:
-            save(out, net, optimizer, step + 1)
+            save(checkpoint(out, part), net, optimizer, step + 1)
+
+
+def build(part: str) -> LandmarkNet | OrientationNet:
+    return LandmarkNet() if part == "landmarks" else OrientationNet()
+
+
+def checkpoint(out: Path, part: str) -> Path:
+    return out / f"{part}.safetensors"
 
 
 def rate_at(recipe: Recipe, step: int) -> float:
@@ -135,22 +150,22 @@ def draw_rotations(cells: Cells) -> Tensor:
     return torch.where(kind < 0.6, compose(slight, far), slight)
 
 
-def save(out: Path, net: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+def save(path: Path, net: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
     tensors = {f"net.{name}": value for name, value in net.state_dict().items()}
     for number, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
     tensors["step"] = torch.tensor(step)
-    save_file({name: t.contiguous() for name, t in tensors.items()}, out / "checkpoint.partial")
-    (out / "checkpoint.partial").replace(out / CHECKPOINT)
+    partial = path.with_suffix(".partial")
+    save_file({name: t.contiguous() for name, t in tensors.items()}, partial)
+    partial.replace(path)
 
 
-def restore(out: Path, net: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+def restore(path: Path, net: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """How many steps were done."""
-    path = out / CHECKPOINT
     if not path.exists():
         return 0
     tensors = load_file(path)
-    net.load_state_dict({n[4:]: t for n, t in tensors.items() if n.startswith("net.")})
+    net.load_state_dict(_of_net(tensors))
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
         if name.startswith("optimizer."):
@@ -161,9 +176,15 @@ def restore(out: Path, net: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return int(tensors["step"])
 
 
-def load_net(out: Path, clusterings: int = 1, smoothing: int = 0) -> AnyMeshNet:
-    """The network of the last checkpoint, ready to answer."""
-    tensors = load_file(out / CHECKPOINT)
-    net = AnyMeshNet(clusterings=clusterings, smoothing=smoothing)
-    net.load_state_dict({n[4:]: t for n, t in tensors.items() if n.startswith("net.")})
+def _of_net(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name[4:]: t for name, t in tensors.items() if name.startswith("net.")}
+
+
+def load_net(data: Path, out: Path) -> AnyMeshNet:
+    """The networks of the last checkpoints, ready to answer."""
+    tables, net = load_tables(data), AnyMeshNet()
+    net.landmark.copy_(tables.landmark)
+    net.near.copy_(tables.near)
+    for part, module in (("landmarks", net.landmarks), ("orientation", net.orientation)):
+        module.load_state_dict(_of_net(load_file(checkpoint(out, part))))
     return net.eval()

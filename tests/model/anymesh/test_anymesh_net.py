@@ -5,10 +5,8 @@ import torch
 import trimesh
 
 from model.anymesh.cells import make_cells, make_level, metric, pool
-from model.anymesh.net import AnyMeshNet, OrientationNet, smooth
+from model.anymesh.net import AnyMeshNet, OrientationNet
 from model.anymesh.rotations import turn_by
-
-TRIANGLE = torch.tensor([[0, 1, 2]])
 
 
 def ball() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -55,19 +53,12 @@ def test_a_correction_undoes_the_turn_that_the_network_sees() -> None:
     assert sure.item() == pytest.approx(-9, abs=0.1)
 
 
-def test_smoothing_mixes_near_neighbours_and_spares_far_ones() -> None:
-    value = torch.eye(3)
-    together, apart = torch.zeros(3, 3), torch.eye(3)
-    torch.testing.assert_close(smooth(value, together, TRIANGLE, 1), torch.full((3, 3), 1 / 3))
-    torch.testing.assert_close(smooth(value, apart, TRIANGLE, 5), value)
-    assert smooth(value, together, TRIANGLE, 0) is value
-
-
 def test_probabilities_stay_probabilities_when_averaged(tiny_net: AnyMeshNet) -> None:
-    several = AnyMeshNet(42, 12, 4, clusterings=2, smoothing=2).eval()
+    several = AnyMeshNet(42, 12, 4, refined=3).eval()
     several.load_state_dict(tiny_net.state_dict())
     with torch.inference_mode():
-        once, more = tiny_net(*ball()), several(*ball())
+        (once, sure), (more, same) = tiny_net(*ball()), several(*ball(), 1)
     torch.testing.assert_close(more.sum(1), torch.ones(len(more)))
+    assert torch.equal(sure, same) and 0 < sure.item() <= 1
     assert not torch.allclose(once, more)
-    assert torch.jit.script(several)(*ball()).shape == more.shape
+    assert torch.jit.script(several)(*ball(), 1)[0].shape == more.shape

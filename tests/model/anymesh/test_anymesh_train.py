@@ -14,6 +14,7 @@ from model.anymesh.reference import Tables
 from model.anymesh.rotations import turn_by
 from model.anymesh.samples import Sample, collate, write_shard
 from model.anymesh.train import (
+    RECIPES,
     Recipe,
     draw_rotations,
     landmark_loss,
@@ -51,33 +52,47 @@ def tables() -> Tables:
     return Tables(landmark, torch.arange(20).expand(6890, -1) * 0.01)
 
 
-def test_training_stops_and_goes_on_from_its_checkpoint(tmp_path, tables, monkeypatch) -> None:
+@pytest.mark.parametrize("part", RECIPES)
+def test_training_stops_and_goes_on_from_its_checkpoint(
+    part, tmp_path, tables, monkeypatch
+) -> None:
     (tmp_path / "samples").mkdir()
     write_shard(tmp_path / "samples" / "0.safetensors", [make_sample(0), make_sample(1)])
     monkeypatch.setattr(training, "load_tables", lambda data: tables)
     recipe = Recipe(steps=2, batch=2, warm_up=1)
-    path = tmp_path / "out" / "checkpoint.safetensors"
-    train(tmp_path, path.parent, recipe, stop_at=1)
+    path = tmp_path / "out" / f"{part}.safetensors"
+    train(tmp_path, path.parent, part, recipe, stop_at=1)
     first = load_file(path)
-    train(tmp_path, path.parent, recipe)
+    train(tmp_path, path.parent, part, recipe)
     second = load_file(path)
     assert (int(first["step"]), int(second["step"])) == (1, 2)
     assert first.keys() == second.keys()
-    weight = "net.landmarks.head.weight"
+    weight = "net.head.weight"
     assert not torch.equal(first[weight], second[weight])
-    net = load_net(path.parent, clusterings=3)
-    assert torch.equal(net.landmark.long(), tables.landmark) and net.clusterings == 3
+
+
+def test_both_checkpoints_make_the_network(tmp_path, tables, monkeypatch) -> None:
+    (tmp_path / "samples").mkdir()
+    write_shard(tmp_path / "samples" / "0.safetensors", [make_sample(0)])
+    monkeypatch.setattr(training, "load_tables", lambda data: tables)
+    for part in RECIPES:
+        train(tmp_path, tmp_path, part, Recipe(steps=1, batch=1))
+    net = load_net(tmp_path, tmp_path)
+    assert torch.equal(net.landmark.long(), tables.landmark)
+    assert torch.equal(
+        net.landmarks.head.bias, load_file(tmp_path / "landmarks.safetensors")["net.head.bias"]
+    )
 
 
 def test_without_samples_training_says_how_to_make_them(tmp_path, tables, monkeypatch) -> None:
     monkeypatch.setattr(training, "load_tables", lambda data: tables)
     with pytest.raises(MissingData, match="holds no samples: python -m model.anymesh data"):
-        train(tmp_path, tmp_path / "out", Recipe(steps=1))
+        train(tmp_path, tmp_path / "out", "landmarks", Recipe(steps=1, batch=1))
 
 
-def test_every_part_of_the_recipe_is_an_option() -> None:
-    given = parse(["train", "data", "out", "--warm-up", "7", "--rate", "0.1"])
-    assert (given.warm_up, given.rate, given.steps) == (7, 0.1, Recipe().steps)
+def test_one_network_can_be_trained_for_a_while() -> None:
+    given = parse(["train", "data", "out", "--part", "landmarks", "--stop-at", "7"])
+    assert (given.part, given.stop_at, given.steps) == ("landmarks", 7, None)
 
 
 def test_losses_are_those_of_chance_at_first_and_reach_every_weight(tables) -> None:

@@ -12,8 +12,11 @@ from model.anymesh.samples import (
     Sample,
     collate,
     damage,
+    fuse,
     read_shard,
+    reshape,
     shake,
+    swell,
     upright,
     write_shard,
 )
@@ -74,3 +77,25 @@ def test_damage_takes_faces_and_noise_takes_none() -> None:
         rng = np.random.default_rng(seed)
         assert 0 < len(damage(v, f, rng)) < len(f)
         assert 0 < np.abs(shake(v, rng) - v).max() < 0.05
+
+
+def test_only_parts_far_apart_on_the_body_grow_together() -> None:
+    """Two sheets a little apart: far along the surface for one reference, near for the other."""
+    vertices = np.array(
+        [[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 0.001], [1, 0, 0.001], [0, 1, 0.001]]
+    )
+    faces, place = np.array([[0, 1, 2], [3, 4, 5]]), np.arange(6)
+    sheet = place // 3
+    far = np.where(sheet[:, None] == sheet, 0.0, 1.0).astype(np.float16)
+    rng = np.random.default_rng(0)
+    joined = fuse(vertices.astype(np.float32), faces, place, far, rng)[2:]
+    assert len(joined) > 0 and all(sheet[f].min() == 0 and sheet[f].max() == 1 for f in joined)
+    assert len(fuse(vertices.astype(np.float32), faces, place, 0 * far, rng)) == 2
+
+
+def test_reshaped_and_swollen_bodies_stay_near_themselves() -> None:
+    vertices, faces = (t.numpy() for t in ball(0))
+    rng = np.random.default_rng(1)
+    for other in (reshape(vertices, rng), swell(vertices, faces, rng)):
+        moved = np.linalg.norm(other - vertices, axis=1)
+        assert other.dtype == np.float32 and 0 < moved.max() < 0.5
