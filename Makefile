@@ -10,7 +10,7 @@ export SPLINECNN_CUDA ?= $(if $(wildcard /dev/nvidia0),auto,0)
 
 OP_SOURCES := setup.py $(wildcard ops/*.inc ops/csrc/* ops/csrc/*/*)
 PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/viewer/*.mjs service/viewer/src/* service/viewer/src/*/*)
-ZOO := $(wildcard zoo/*/model.json zoo/*/weights.safetensors)
+ZOO := $(wildcard zoo/*/*.json zoo/*/weights.safetensors)
 
 .PHONY: help serve test check fix build page bundles bench bench-op bench-serve test-slow test-gpu audit clean
 help:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,21 @@ class Answer:
 
     facts: dict[str, Any]
     arrays: dict[str, Any]  # ndarrays, or dicts and lists of them
+    flat: dict[str, NDArray[Any]] = field(default_factory=dict)  # what binary says of the dicts
+    names: dict[str, list[str]] = field(default_factory=dict)  # of the rows or values of an array
 
     @property
     def plain(self) -> dict[str, NDArray[Any]]:
-        return {name: a for name, a in self.arrays.items() if isinstance(a, np.ndarray)}
+        own = {name: a for name, a in self.arrays.items() if isinstance(a, np.ndarray)}
+        return own | self.flat
+
+    def describe(self) -> str:
+        """The arrays of a binary answer, in order, as JSON in letters that a header can carry."""
+        entries = []
+        for name, array in self.plain.items():
+            entry = {"name": name, "dtype": array.dtype.str, "shape": list(array.shape)}
+            entries.append(entry | {"names": self.names[name]} if name in self.names else entry)
+        return json.dumps(entries, separators=(",", ":"))
 
 
 def negotiate(accept: str) -> str:
@@ -61,12 +73,7 @@ def encode(answer: Answer, media: str, timings: dict[str, float], request_id: st
         body = _json(answer, timings, request_id, started)
         return Response(body, media_type=JSON)
     headers = {
-        "X-Arrays": orjson.dumps(
-            [
-                {"name": name, "dtype": array.dtype.str, "shape": list(array.shape)}
-                for name, array in answer.plain.items()
-            ]
-        ).decode(),
+        "X-Arrays": answer.describe(),
         "X-Model": f"{answer.facts['model']['name']}/{answer.facts['model']['version']}",
     }
     if "warning" in answer.facts:

@@ -38,6 +38,7 @@ class Document:
         self.root: Any = root
         self._body = body
         self._shapes: list[tuple[str, Any, int, int]] = []
+        self._plain: list[bytes] = []  # the brackets of arrays that are no matrices
 
     def check_keys(self, value: Any, path: str, allowed: Iterable[str]) -> None:
         """Refuse unknown and repeated keys: both are mistakes that would pass unseen."""
@@ -93,13 +94,23 @@ class Document:
             raise Invalid("must hold rows of numbers, not of arrays", path=path)
         return flat, offsets
 
+    def strings(self, value: Any, path: str, limit: int) -> list[str]:
+        """A short array of words."""
+        words = [*self.rows(value, path, limit)]
+        for index, word in enumerate(words):
+            if not isinstance(word, str):
+                raise Invalid(f"must be a string, got {_kind(word)}", path=f"{path}[{index}]")
+        self._plain.append(b"[" if words else b"[]")
+        return words
+
     def check_shapes(self) -> None:
         """Prove that no matrix taken so far had ragged rows that happened to add up."""
         if b"\\" not in self._body:
             # Without escapes every second piece between quotes lies outside all strings.
             pieces = self._body.translate(None, _NOT_SKELETON).split(b'"')[::2]
             seen = sorted(piece.rstrip(b",") for piece in pieces if b"[" in piece)
-            if seen == sorted(_skeleton(rows, width) for _, _, rows, width in self._shapes):
+            matrices = (_skeleton(rows, width) for _, _, rows, width in self._shapes)
+            if seen == sorted([*self._plain, *matrices]):
                 return
         for path, rows, _, width in self._shapes:
             _find_bad_row(rows, path, width)

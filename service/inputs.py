@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import simdjson
 
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
+from model.places import CANDIDATES
 from model.tasks import SparseFeatures, image_graph, label_graph, mesh_graph, node_graph
 from service import images, meshfiles
 from service.codec import Document, width_of
@@ -19,7 +20,8 @@ from service.settings import Settings
 
 Lookup = Callable[[str, str | None], Model]
 
-_ASK = {CORRESPONDENCE: ("model", "top_k", "refine", "mesh")}
+_ASK = {CORRESPONDENCE: ("model", "top_k", "refine", "include", "mesh")}
+_MOST_INCLUDED = 20
 _GRAPH = ("num_nodes", "edges", "undirected", "features", "positions", "pseudo")
 
 
@@ -31,10 +33,13 @@ class Question:
     graph: Graph
     top_k: int = 1
     refine: bool = False
+    include: frozenset[str] = frozenset()
 
     @property
     def options(self) -> Options:
-        return Options(self.top_k, self.refine)
+        """How the model is to run; places between vertices need a few candidates."""
+        least = CANDIDATES if self.include & {"landmarks", "points", "reverse"} else 1
+        return Options(max(self.top_k, min(least, self.model.num_classes)), self.refine)
 
 
 def media_type(content_type: str) -> str:
@@ -65,16 +70,19 @@ def read_question(
         raise WrongType(_wrong_type(task, content_type))
     document = Document(body)
     root = document.root
-    document.check_keys(root, "", _ASK.get(task, ("model", "graph")))
+    document.check_keys(root, "", _ASK.get(task, ("model", "include", "graph")))
     # The query string may say what the body leaves out.
     names = ("model", "top_k", "refine")
     said = {name: _scalar(root[name], name) for name in names if name in root}
+    if "include" in root:
+        said["include"] = document.strings(root["include"], "include", _MOST_INCLUDED)
     ask = _ask({**_from_query(query), **said}, settings)
     if task == CORRESPONDENCE:
         return _mesh_json(document, ask, settings, lookup)
     model = lookup(task, ask.model)
+    include = check_include(ask.include, model)
     check_refine(ask.refine, model)
-    return Question(model, _graph_json(document, task, model, settings))
+    return Question(model, _graph_json(document, task, model, settings), include=include)
 
 
 def _ask(said: Mapping[str, Any], settings: Settings) -> Ask:
@@ -93,6 +101,9 @@ def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise Invalid(f"must be a whole number, got {text[:40]!r}", path="top_k")
         said["top_k"] = int(text)
+    if "include" in query:
+        parts = [part.strip() for part in query["include"].split(",")]
+        said["include"] = [part for part in parts if part][:_MOST_INCLUDED]
     if "refine" in query:
         text = query["refine"]
         if text not in ("true", "false"):
@@ -203,13 +214,15 @@ def _image_file(
     ask = _ask(_from_query(query), settings)
     model = lookup(GRAPH_LABEL, ask.model)
     check_refine(ask.refine, model)
+    include = check_include(ask.include, model)
     how = model.manifest.image
     if how is None:
         raise WrongType(f"model {model.name!r} takes graphs, not images")
     kind = images.MEDIA_TYPES.get(content_type)
     if kind is None:
         raise WrongType(_wrong_type(GRAPH_LABEL, content_type))
-    return Question(model, image_graph(images.read_image(body, kind, settings.max_pixels), how))
+    graph = image_graph(images.read_image(body, kind, settings.max_pixels), how)
+    return Question(model, graph, include=include)
 
 
 def _mesh_question(model: Model, graph: Graph, ask: Ask) -> Question:
@@ -218,7 +231,19 @@ def _mesh_question(model: Model, graph: Graph, ask: Ask) -> Question:
             f"must be at most {model.num_classes}, the size of the reference, got {ask.top_k}",
             path="top_k",
         )
-    return Question(model, graph, ask.top_k, check_refine(ask.refine, model))
+    refine, include = check_refine(ask.refine, model), check_include(ask.include, model)
+    return Question(model, graph, ask.top_k, refine, include)
+
+
+def check_include(wanted: Sequence[str], model: Model) -> frozenset[str]:
+    """What is asked for beside the answer, if this model has it."""
+    for name in wanted:
+        if name not in model.includes:
+            known = ", ".join(model.includes) or "nothing"
+            raise Invalid(
+                f"model {model.name!r} can include {known}; got {name[:40]!r}", path="include"
+            )
+    return frozenset(wanted)
 
 
 def check_refine(refine: bool, model: Model) -> bool:

@@ -6,20 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
+from model.graph import CORRESPONDENCE, NODE_LABELS, Graph
 from service.answers import Answer
+from service.carry import carry
 from service.inputs import Question
-
-INCLUDES: dict[str, set[str]] = {
-    CORRESPONDENCE: set(),
-    NODE_LABELS: {"probabilities"},
-    GRAPH_LABEL: {"graph"},
-}
 
 Arrays = dict[str, np.ndarray]
 
 
-def interpret(question: Question, arrays: Arrays, include: set[str]) -> Answer:
+def interpret(question: Question, arrays: Arrays) -> Answer:
     """The answer in the words of the task."""
     model = question.model
     facts: dict[str, Any] = {"model": {"name": model.name, "version": model.version}}
@@ -28,8 +23,8 @@ def interpret(question: Question, arrays: Arrays, include: set[str]) -> Answer:
     if model.task == CORRESPONDENCE:
         return _correspondence(question, arrays, facts)
     if model.task == NODE_LABELS:
-        return _node_labels(question, arrays, facts, "probabilities" in include)
-    return _graph_label(question, arrays, facts, "graph" in include)
+        return _node_labels(question, arrays, facts)
+    return _graph_label(question, arrays, facts)
 
 
 def doubts(question: Question, arrays: Arrays) -> str | None:
@@ -67,26 +62,25 @@ def _correspondence(question: Question, arrays: Arrays, facts: dict[str, Any]) -
     }
     if question.top_k > 1:
         bulk["candidates"] = {
-            "index": np.ascontiguousarray(index, dtype=np.int32),
-            "confidence": np.ascontiguousarray(confidence),
+            "index": np.ascontiguousarray(index[:, : question.top_k], dtype=np.int32),
+            "confidence": np.ascontiguousarray(confidence[:, : question.top_k]),
         }
-    return Answer(facts, bulk)
+    carried = carry(question, arrays)
+    return Answer(facts, bulk | carried.json, carried.arrays, carried.names)
 
 
-def _node_labels(
-    question: Question, arrays: Arrays, facts: dict[str, Any], probabilities: bool
-) -> Answer:
+def _node_labels(question: Question, arrays: Arrays, facts: dict[str, Any]) -> Answer:
     labels, confidence = best(arrays["probabilities"])
     bulk: dict[str, Any] = {"labels": labels.astype(np.int32), "confidence": confidence}
     names = question.model.manifest.labels
     if names:
         bulk["names"] = [names[label] for label in labels.tolist()]
-    if probabilities:
+    if "probabilities" in question.include:
         bulk["probabilities"] = np.ascontiguousarray(arrays["probabilities"])
     return Answer(facts, bulk)
 
 
-def _graph_label(question: Question, arrays: Arrays, facts: dict[str, Any], graph: bool) -> Answer:
+def _graph_label(question: Question, arrays: Arrays, facts: dict[str, Any]) -> Answer:
     probabilities = arrays["probabilities"][0]
     label = int(probabilities.argmax())
     facts["label"] = label
@@ -95,7 +89,7 @@ def _graph_label(question: Question, arrays: Arrays, facts: dict[str, Any], grap
         facts["name"] = names[label]
     facts["confidence"] = round(float(probabilities[label]), 7)
     bulk: dict[str, Any] = {"probabilities": np.ascontiguousarray(probabilities)}
-    if graph:
+    if "graph" in question.include:
         bulk["graph"] = _drawn(question.graph)
     return Answer(facts, bulk)
 

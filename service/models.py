@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from model.bundle import Bundle
-from model.graph import Graph, pack, unpack
+from model.graph import GRAPH_LABEL, NODE_LABELS, Graph, pack, unpack
+from model.places import Shape
+from service.meshfiles import read_mesh
 from service.runner import Runtime, open_runtime
 from service.settings import Settings
 
@@ -40,6 +43,26 @@ class Model:
         }
 
     @property
+    def includes(self) -> list[str]:
+        """What an answer may hold beside itself, when asked for."""
+        if self.task == NODE_LABELS:
+            return ["probabilities"]
+        if self.task == GRAPH_LABEL:
+            return ["graph"]
+        known = ["points", "reverse"] if self.reference is not None else []
+        attributes = self.bundle.attributes
+        if known and attributes is not None:
+            known += ["landmarks"] if attributes.landmarks else []
+            known += ["segments"] if attributes.segment_names else []
+        return sorted(known)
+
+    @cached_property
+    def surface(self) -> Shape:
+        """The reference mesh of a correspondence model, parsed when first needed."""
+        assert self.reference is not None, "includes says whether there is one"
+        return Shape(*read_mesh(self.reference, "ply", 1 << 31, 1 << 31))
+
+    @property
     def num_classes(self) -> int:
         return int(self.manifest.num_classes)
 
@@ -58,6 +81,7 @@ class Model:
         links = {"sample": f"/v1/models/{self.name}/sample"}
         if self.reference is not None:
             links["reference"] = f"/v1/models/{self.name}/reference"
+        attributes = self.bundle.attributes
         return {
             "name": self.name,
             "version": self.version,
@@ -67,8 +91,11 @@ class Model:
             "num_classes": manifest.num_classes,
             "num_features": manifest.num_features,
             "image": manifest.image,
+            "include": self.includes,
             "refine": manifest.refines,
             "doubt": manifest.doubt,
+            "landmarks": attributes and list(attributes.landmarks),
+            "segments": attributes and attributes.segment_names,
             "scores": manifest.scores,
             "created": manifest.created,
             "links": links,

@@ -14,6 +14,9 @@ class Ask(BaseModel):
 
     model: str | None = Field(default=None, max_length=200, description="Name, or name@version.")
     top_k: int = Field(default=1, ge=1, description="Candidates per vertex, best first.")
+    include: list[str] = Field(
+        default=[], description="What else to answer; `include` of the model says what there is."
+    )
     refine: bool = Field(
         default=False, description="A better answer for more time, from models that offer it."
     )
@@ -51,6 +54,9 @@ class GraphBody(BaseModel):
 
 class GraphRequest(BaseModel):
     model: str | None = Field(default=None, description="Name, or name@version.")
+    include: list[str] = Field(
+        default=[], description="What else to answer; `include` of the model says what there is."
+    )
     graph: GraphBody
 
 
@@ -69,6 +75,27 @@ class Candidates(BaseModel):
     confidence: list[list[float]]
 
 
+class Segments(BaseModel):
+    names: list[str]
+    of_vertex: list[int] = Field(description="Which of the names each posted vertex belongs to.")
+
+
+class Landmark(BaseModel):
+    vertex: int = Field(description="The nearest posted vertex.")
+    position: list[float] = Field(description="[x, y, z] on the posted mesh.")
+    confidence: float
+
+
+class Points(BaseModel):
+    face: list[int] = Field(description="A face of the other mesh, -1 where there is none.")
+    barycentric: list[list[float]] = Field(description="How much of each corner of that face.")
+
+
+class Reverse(Points):
+    vertex: list[int] = Field(description="The nearest posted vertex, -1 where there is none.")
+    confidence: list[float]
+
+
 class Prediction(BaseModel):
     model: ModelName
     request_id: str
@@ -83,6 +110,17 @@ class Correspondence(Prediction):
     correspondence: list[int] = Field(description="Reference vertex of each vertex.")
     confidence: list[float]
     candidates: Candidates | None = Field(default=None, description="Only when top_k exceeds 1.")
+    landmarks: dict[str, Landmark | None] | None = Field(
+        default=None, description="With include: by name; null if that part is not on the mesh."
+    )
+    segments: Segments | None = Field(default=None, description="With include.")
+    points: Points | None = Field(
+        default=None, description="With include: the place on the reference of each posted vertex."
+    )
+    reverse: Reverse | None = Field(
+        default=None,
+        description="With include: the place on the posted mesh of each reference vertex.",
+    )
 
 
 class NodeLabels(Prediction):

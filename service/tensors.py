@@ -10,13 +10,22 @@ from numpy.typing import NDArray
 
 from model.graph import CORRESPONDENCE, NODE_LABELS, Graph
 from model.tasks import label_graph, mesh_graph, node_graph
+from service.carry import carry
 from service.errors import BadRequest, Invalid, TooLarge
-from service.inputs import Question, check_refine
+from service.inputs import Question, check_include, check_refine
 from service.interpret import best
 from service.models import Model
 from service.settings import Settings
 
 Arrays = dict[str, NDArray[Any]]
+
+_CANDIDATES = ("candidates", "candidate_confidence")
+_INCLUDED = {
+    "landmarks": ("landmarks.vertex", "landmarks.position", "landmarks.confidence"),
+    "segments": ("segments",),
+    "points": ("points.face", "points.barycentric"),
+    "reverse": ("reverse.face", "reverse.barycentric", "reverse.vertex", "reverse.confidence"),
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,8 @@ def question_of(
         if not isinstance(refine, bool):
             raise BadRequest("parameters.refine must be true or false")
         graph = mesh_graph(tensors["vertices"], tensors["faces"])
-        return Question(model, graph, top_k, check_refine(refine, model))
+        include = _include(parameters, model)
+        return Question(model, graph, top_k, check_refine(refine, model), include)
     return Question(model, _graph(model, tensors, bool(parameters.get("undirected")), settings))
 
 
@@ -95,7 +105,9 @@ def results_of(question: Question, arrays: Arrays) -> Arrays:
         index, confidence = arrays["index"], arrays["confidence"]
         results = {"correspondence": index[:, 0], "confidence": confidence[:, 0]}
         if question.top_k > 1:
-            results |= {"candidates": index, "candidate_confidence": confidence}
+            several = index[:, : question.top_k], confidence[:, : question.top_k]
+            results |= dict(zip(_CANDIDATES, several, strict=True))
+        results |= carry(question, arrays).arrays
     elif task == NODE_LABELS:
         labels, confidence = best(arrays["probabilities"])
         results = {"labels": labels, "confidence": confidence}
@@ -108,9 +120,20 @@ def results_of(question: Question, arrays: Arrays) -> Arrays:
     }
 
 
-def known_outputs(model: Model, top_k: int) -> set[str]:
-    extra = {"candidates", "candidate_confidence"} if top_k > 1 else set()
-    return {facts.name for facts in outputs_of(model)} | extra
+def known_outputs(question: Question) -> set[str]:
+    """What may be asked for by name, before anything has run."""
+    extra = set(_CANDIDATES) if question.top_k > 1 else set()
+    for name in question.include:
+        extra |= set(_INCLUDED[name])
+    return {facts.name for facts in outputs_of(question.model)} | extra
+
+
+def _include(parameters: dict[str, Any], model: Model) -> frozenset[str]:
+    """The parameter `include`, words with commas between them, as parameters are scalars."""
+    wanted = parameters.get("include", "")
+    if not isinstance(wanted, str):
+        raise BadRequest("parameters.include must be a string, such as 'landmarks,segments'")
+    return check_include([part.strip() for part in wanted.split(",") if part.strip()], model)
 
 
 def _check_names(model: Model, tensors: Arrays) -> None:

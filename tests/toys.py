@@ -93,8 +93,9 @@ class NearestNet(nn.Module):
     def forward(
         self, vertices: Tensor, faces: Tensor, ptr: Tensor, top_k: int, refine: int
     ) -> tuple[Tensor, Tensor]:
-        distance, index = torch.cdist(vertices, self.reference).topk(top_k, 1, False)
-        return index, torch.exp(-distance * (10.0 if refine != 0 else 1.0))
+        distance, index = torch.cdist(vertices, self.reference).sort(dim=1, stable=True)
+        sharper = 10.0 if refine != 0 else 1.0
+        return index[:, :top_k], torch.exp(-distance[:, :top_k] * sharper)
 
 
 def make_nearest_bundle(

@@ -70,7 +70,7 @@ def load_bodies(data: Path) -> Meshes:
 def make_bodies(data: Path, census: Census | None = None) -> Path:
     """Draw people and poses, pose them, and write bodies.npz."""
     census = census or Census()
-    body = _load_anny()
+    body = load_anny()
     with np.load(TEMPLATE) as file:
         template = {name: file[name] for name in file.files}
     vertex_index = torch.from_numpy(template["anny_vertex_index"].astype(np.int64))
@@ -94,7 +94,7 @@ def make_bodies(data: Path, census: Census | None = None) -> Path:
     return path
 
 
-def _load_anny() -> Any:
+def load_anny() -> Any:
     try:
         import anny
     except ImportError as error:

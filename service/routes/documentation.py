@@ -25,7 +25,11 @@ _FILES = {
     GRAPH_LABEL: ["image/png", "image/jpeg"],
 }
 _QUERY = {
-    CORRESPONDENCE: {"top_k": "Candidates per vertex, for file bodies."},
+    CORRESPONDENCE: {
+        "top_k": "Candidates per vertex, for file bodies.",
+        "include": "Any of `landmarks,segments,points,reverse`, where the model has them.",
+        "refine": "`true` for a better answer in more time, where the model offers it.",
+    },
     NODE_LABELS: {"include": "`probabilities` adds every class of every node."},
     GRAPH_LABEL: {"include": "`graph` adds the graph that was classified."},
 }

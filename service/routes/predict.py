@@ -14,14 +14,13 @@ from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
 from service import answers, schemas
 from service.body import read_body
 from service.engine import Engine
-from service.errors import Invalid
 from service.inputs import is_file, media_type, read_question
-from service.interpret import INCLUDES, interpret
+from service.interpret import interpret
 from service.routes.documentation import request_body, responses
 from service.state import State, deadline_of, state_of
 
 router = APIRouter(tags=["predict"])
-_ANYWHERE = 1 << 40  # files are always parsed in a thread
+_ANYWHERE = 1 << 40  # for what is always done in a thread
 
 
 @router.post(
@@ -69,7 +68,6 @@ async def _predict(request: Request, state: State, task: str) -> Response:
     settings = state.settings
     deadline = deadline_of(request, settings)
     media = answers.negotiate(request.headers.get("accept", ""))
-    include = _includes(request, task)
     body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
     started = time.perf_counter()
     content_type = media_type(request.headers.get("content-type", ""))
@@ -101,10 +99,13 @@ async def _predict(request: Request, state: State, task: str) -> Response:
     size = sum(array.nbytes for array in outcome.arrays.values())
 
     def finish() -> Response:
-        answer = interpret(question, outcome.arrays, include)
+        began = time.perf_counter()
+        answer = interpret(question, outcome.arrays)
+        if question.include:
+            timings["carry"] = time.perf_counter() - began
         return answers.encode(answer, media, timings, request_id)
 
-    response = await state.off_loop(size, finish)
+    response = await state.off_loop(_ANYWHERE if question.include else size, finish)
     state.metrics.observe(model.name, timings)
     state.metrics.predictions.labels(model.name, model.version).inc()
     request.scope["note"] = {
@@ -114,15 +115,6 @@ async def _predict(request: Request, state: State, task: str) -> Response:
         **{f"{stage}_ms": round(seconds * 1000, 2) for stage, seconds in timings.items()},
     }
     return response
-
-
-def _includes(request: Request, task: str) -> set[str]:
-    wanted = {part for part in request.query_params.get("include", "").split(",") if part}
-    unknown = wanted - INCLUDES[task]
-    if unknown:
-        known = ", ".join(sorted(INCLUDES[task])) or "nothing"
-        raise Invalid(f"may name {known}, got {sorted(unknown)[0][:40]!r}", path="include")
-    return wanted
 
 
 class in_flight:

@@ -179,7 +179,7 @@ BAD_MESHES: list[tuple[Any, int, str, str]] = [
         {**mesh_with(), "mod": 1},
         422,
         "mod",
-        "unknown field 'mod'; known: mesh, model, refine, top_k",
+        "unknown field 'mod'; known: include, mesh, model, refine, top_k",
     ),
     (mesh_with(vertices="abc"), 422, "mesh.vertices", "must be an array, got a string"),
     (

@@ -1,0 +1,92 @@
+"""What a correspondence carries to a posted mesh: landmarks, segments, points, the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from model.places import Shape, find_on, place_between
+from service.inputs import Question
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What was asked for: as it stands in JSON, and as flat arrays with the names of their rows."""
+
+    json: dict[str, Any] = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
+    names: dict[str, list[str]] = field(default_factory=dict)  # of an array's rows or values
+
+
+def carry(question: Question, arrays: Arrays) -> Carried:
+    """Everything in `question.include`, from the candidates of every posted vertex."""
+    carried = Carried()
+    include, model = question.include, question.model
+    index, confidence = arrays["index"], arrays["confidence"]
+    attributes = model.bundle.attributes
+    if "segments" in include and attributes is not None:
+        _add_segments(carried, attributes.segment_names, attributes.segments[index[:, 0]])
+    if not include & {"landmarks", "points", "reverse"}:
+        return carried
+    reference = model.surface
+    places = place_between(reference, index, confidence)
+    if "points" in include:
+        _add(carried, "points", {"face": places.face, "barycentric": places.barycentric})
+    if include & {"landmarks", "reverse"}:
+        posted = Shape(question.graph.arrays["vertices"], question.graph.arrays["faces"])
+        image = reference.at(places)
+        if "landmarks" in include and attributes is not None:
+            wanted = np.array(list(attributes.landmarks.values()), np.int64)
+            found = find_on(posted, image, confidence[:, 0], reference, wanted)
+            rows = {
+                "vertex": found.vertex,
+                "position": posted.at(found.places),
+                "confidence": found.confidence,
+            }
+            _add_landmarks(carried, list(attributes.landmarks), rows)
+        if "reverse" in include:
+            everything = np.arange(len(reference.vertices))
+            found = find_on(posted, image, confidence[:, 0], reference, everything)
+            parts = {
+                "face": found.places.face,
+                "barycentric": found.places.barycentric,
+                "vertex": found.vertex,
+                "confidence": found.confidence,
+            }
+            _add(carried, "reverse", parts)
+    return carried
+
+
+def _add(carried: Carried, name: str, parts: Arrays) -> None:
+    carried.json[name] = {part: _small(array) for part, array in parts.items()}
+    for part, array in carried.json[name].items():
+        carried.arrays[f"{name}.{part}"] = array
+
+
+def _add_segments(carried: Carried, names: list[str], segments: NDArray[Any]) -> None:
+    carried.json["segments"] = {"names": names, "of_vertex": _small(segments)}
+    carried.arrays["segments"] = _small(segments)
+    carried.names["segments"] = names
+
+
+def _add_landmarks(carried: Carried, names: list[str], rows: Arrays) -> None:
+    """By name in JSON, null where that part is not on the mesh; as columns in binary."""
+    columns = {part: _small(array) for part, array in rows.items()}
+    carried.json["landmarks"] = {
+        name: {part: column[n] for part, column in columns.items()}
+        if columns["vertex"][n] >= 0
+        else None
+        for n, name in enumerate(names)
+    }
+    for part, column in columns.items():
+        carried.arrays[f"landmarks.{part}"] = column
+        carried.names[f"landmarks.{part}"] = names
+
+
+def _small(array: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(array, np.int32 if array.dtype.kind in "iu" else np.float32)
