@@ -99,9 +99,14 @@ def predict(
     model: Annotated[str | None, typer.Option(help="Which model; the task's first if not said.")]
     = None,
     top_k: Annotated[int, typer.Option(min=1, help="Candidates per vertex of a mesh.")] = 1,
+    include: Annotated[str | None, typer.Option(help="What else to answer, such as "
+                                                     "landmarks,segments,points,reverse.")] = None,
+    refine: Annotated[bool, typer.Option("--refine", help="A better answer in more time, where "
+                                                          "the model offers it.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where to write: .json, .npy, or .ply coloured "
-                                                  "by correspondence. Default: JSON to the "
-                                                  "terminal.")] = None,
+                                                  "by correspondence (by segments, if these are "
+                                                  "included). Default: JSON to the terminal.")]
+    = None,
     models: Models = Path("bundles"),
     against: Against = None,
 ) -> None:  # fmt: skip
@@ -109,9 +114,12 @@ def predict(
 
     Example: splinecnn predict scan.ply --out coloured.ply
     """
-    from service.predict import answer_file, write_answer
+    from service.predict import Ask, answer_file, write_answer
 
-    answer = answer_file(file, model, top_k, models, against)
+    ask = Ask(model, top_k, include, refine)
+    answer = answer_file(file, ask, models, against)
+    if warning := answer.body.get("warning"):
+        _err.print(f"[bold yellow]warning:[/] {warning}", soft_wrap=True)
     write_answer(answer, out, _out)
 
 

@@ -43,13 +43,62 @@ class ServiceError(Exception):
 
 
 @dataclass(frozen=True)
+class Landmark:
+    """A named place of the reference, found on the posted mesh."""
+
+    vertex: int  # the nearest posted one
+    position: NDArray[np.float32]  # [3]
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Which of the named parts each posted vertex belongs to."""
+
+    names: list[str]
+    of_vertex: NDArray[np.int64]  # [V]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Places on a mesh: a face and how much of each of its corners; face -1 is nowhere."""
+
+    face: NDArray[np.int64]  # [N]
+    barycentric: NDArray[np.float32]  # [N, 3]
+
+    def interpolate(self, faces: ArrayLike, values: ArrayLike) -> NDArray[Any]:
+        """Values [V, ...] of the vertices of that mesh, at these places; NaN where nowhere."""
+        corners = np.asarray(values)[np.asarray(faces)[self.face]]  # [N, 3, ...]
+        weights = self.barycentric.reshape(*self.barycentric.shape, *[1] * (corners.ndim - 2))
+        found: NDArray[Any] = (corners * weights).sum(1)
+        found[self.face < 0] = np.nan
+        return found
+
+
+@dataclass(frozen=True)
+class Reverse(Points):
+    """For each reference vertex its place on the posted mesh."""
+
+    vertex: NDArray[np.int64]  # [R] the nearest posted one, -1 where that part is not there
+    confidence: NDArray[np.float32]  # [R]
+
+
+@dataclass(frozen=True)
 class Correspondence:
-    """For each vertex its best reference vertices, best first, and how sure the model is."""
+    """For each vertex its best reference vertices, best first, and how sure the model is.
+
+    What `include` asks for is set, the rest None.
+    """
 
     model: str
     version: str
     index: NDArray[np.int64]  # [V], or [V, k] for top_k > 1
     confidence: NDArray[np.float32]  # like index
+    warning: str | None = None  # when the mesh does not look like what the model knows
+    landmarks: dict[str, Landmark] | None = None  # those that are on the mesh
+    segments: Segments | None = None
+    points: Points | None = None  # of each posted vertex, on the reference
+    reverse: Reverse | None = None
 
 
 @dataclass(frozen=True)
@@ -135,7 +184,13 @@ class _Calls:
         return answer, arrays
 
     def _correspondence(
-        self, mesh: Any, faces: ArrayLike | None, model: str | None, top_k: int
+        self,
+        mesh: Any,
+        faces: ArrayLike | None,
+        model: str | None,
+        top_k: int,
+        include: Sequence[str],
+        refine: bool,
     ) -> Call[Correspondence]:
         vertices = mesh if faces is not None else mesh.vertices
         chosen = yield from self._choose("correspondence", model)
@@ -143,11 +198,20 @@ class _Calls:
             "vertices": np.ascontiguousarray(vertices, np.float32),
             "faces": np.ascontiguousarray(mesh.faces if faces is None else faces, np.int64),
         }
-        options = {"top_k": top_k} if top_k > 1 else {}
+        options: dict[str, Any] = {"top_k": top_k} if top_k > 1 else {}
+        options |= {"include": ",".join(include)} if include else {}
+        options |= {"refine": True} if refine else {}
         answer, arrays = yield from self._infer(chosen["name"], inputs, options)
         index = arrays["candidates" if top_k > 1 else "correspondence"]
         confidence = arrays["candidate_confidence" if top_k > 1 else "confidence"]
-        return Correspondence(answer["model_name"], answer["model_version"], index, confidence)
+        return Correspondence(
+            answer["model_name"],
+            answer["model_version"],
+            index,
+            confidence,
+            answer.get("parameters", {}).get("warning"),
+            **_carried(arrays, chosen),
+        )
 
     def _node_labels(
         self, edges: ArrayLike, features: ArrayLike, undirected: bool, model: str | None
@@ -217,6 +281,31 @@ class _Calls:
             answer["name"],
             np.asarray(answer["probabilities"], np.float32),
         )
+
+
+def _carried(arrays: Tensors, model: dict[str, Any]) -> dict[str, Any]:
+    """What came beside the answer, by the names of the fields of `Correspondence`."""
+    parts: dict[str, Tensors] = {}
+    for name, array in arrays.items():
+        group, _, part = name.partition(".")
+        if part:
+            parts.setdefault(group, {})[part] = array
+    carried: dict[str, Any] = {}
+    if "landmarks" in parts:
+        columns = [parts["landmarks"][name] for name in ("vertex", "position", "confidence")]
+        rows = zip(*columns, strict=True)
+        carried["landmarks"] = {
+            name: Landmark(int(vertex), position, float(sure))
+            for name, (vertex, position, sure) in zip(model["landmarks"], rows, strict=True)
+            if vertex >= 0
+        }
+    if "segments" in arrays:
+        carried["segments"] = Segments(model["segments"], arrays["segments"])
+    if "points" in parts:
+        carried["points"] = Points(**parts["points"])
+    if "reverse" in parts:
+        carried["reverse"] = Reverse(**parts["reverse"])
+    return carried
 
 
 def _edge_index(edges: ArrayLike, undirected: bool) -> NDArray[np.int64]:
@@ -304,10 +393,20 @@ class Client(_Calls):
         return self._run(self._models())
 
     def correspondence(
-        self, mesh: Any, faces: ArrayLike | None = None, *, model: str | None = None, top_k: int = 1
+        self,
+        mesh: Any,
+        faces: ArrayLike | None = None,
+        *,
+        model: str | None = None,
+        top_k: int = 1,
+        include: Sequence[str] = (),
+        refine: bool = False,
     ) -> Correspondence:
-        """Where each vertex lies on the reference: vertices and faces, or one trimesh mesh."""
-        return self._run(self._correspondence(mesh, faces, model, top_k))
+        """Where each vertex lies on the reference: vertices and faces, or one trimesh mesh.
+
+        `include` may name landmarks, segments, points and reverse, where the model has them.
+        """
+        return self._run(self._correspondence(mesh, faces, model, top_k, include, refine))
 
     def node_labels(
         self,
@@ -396,10 +495,20 @@ class AsyncClient(_Calls):
         return await self._run(self._models())
 
     async def correspondence(
-        self, mesh: Any, faces: ArrayLike | None = None, *, model: str | None = None, top_k: int = 1
+        self,
+        mesh: Any,
+        faces: ArrayLike | None = None,
+        *,
+        model: str | None = None,
+        top_k: int = 1,
+        include: Sequence[str] = (),
+        refine: bool = False,
     ) -> Correspondence:
-        """Where each vertex lies on the reference: vertices and faces, or one trimesh mesh."""
-        return await self._run(self._correspondence(mesh, faces, model, top_k))
+        """Where each vertex lies on the reference: vertices and faces, or one trimesh mesh.
+
+        `include` may name landmarks, segments, points and reverse, where the model has them.
+        """
+        return await self._run(self._correspondence(mesh, faces, model, top_k, include, refine))
 
     async def node_labels(
         self,

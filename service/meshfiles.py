@@ -53,16 +53,29 @@ def read_mesh(
         faces = np.asarray(getattr(mesh, "faces", np.empty((0, 3))), dtype=np.int64)
     except MemoryError:
         raise TooLarge(f"the {kind.upper()} file needs too much memory", path="mesh") from None
-    except Exception as error:  # a parser may fail in any way on bytes it does not expect
-        reason = str(error).strip().splitlines()
-        why = f": {reason[0][:160]}" if reason else ""
-        raise Invalid(f"the body is not a readable {kind.upper()} file{why}", path="mesh") from None
+    except Exception:  # a parser may fail in any way on bytes it does not expect
+        why = _diagnose(data, kind)
+        raise Invalid(
+            f"the body is not a readable {kind.upper()} file: {why}", path="mesh"
+        ) from None
     if vertices.ndim != 2 or vertices.shape[1] != 3 or not len(vertices):
         raise Invalid(f"the {kind.upper()} file holds no vertices", path="mesh.vertices")
     if faces.ndim != 2 or faces.shape[1] != 3 or not len(faces):
         raise Invalid(f"the {kind.upper()} file holds no faces", path="mesh.faces")
     _check_sizes((len(vertices), len(faces)), max_vertices, max_faces)
     return vertices, faces
+
+
+def _diagnose(data: bytes, kind: str) -> str:
+    """Why a file cannot be read, as far as its first bytes tell; a parser's own words tell less."""
+    begins = {"ply": b"ply", "glb": b"glTF"}.get(kind)
+    if begins and not data.startswith(begins):
+        return f"it does not begin with '{begins.decode()}'"
+    if kind == "ply" and b"end_header" not in data[:65536]:
+        return "its header has no end_header"
+    if kind == "off" and not re.match(rb"\s*(?:ST|C|N|4|n)*OFF", data[:4096]):
+        return "it does not begin with 'OFF'"
+    return "it is cut short, damaged, or not what its header says"
 
 
 def _check_sizes(sizes: tuple[int, int], max_vertices: int, max_faces: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import colorsys
 import os
 import sys
 from dataclasses import dataclass
@@ -40,6 +41,33 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Ask:
+    """What is wanted of the model; what is not said is left to the service."""
+
+    model: str | None = None
+    top_k: int = 1
+    include: str | None = None  # words with commas between them
+    refine: bool = False
+
+    def said(self, body: bool) -> dict[str, Any]:
+        """As a JSON body or as a query string says it."""
+        include: Any = self.include
+        if include and body:
+            include = [part.strip() for part in include.split(",") if part.strip()]
+        refine: Any = self.refine and (True if body else "true")
+        return {
+            name: value
+            for name, value in (
+                ("model", self.model),
+                ("top_k", self.top_k if self.top_k > 1 else None),
+                ("include", include or None),
+                ("refine", refine or None),
+            )
+            if value is not None
+        }
+
+
+@dataclass(frozen=True)
 class Answer:
     """The service's JSON, with the posted file and the reference where a mesh was asked about."""
 
@@ -48,13 +76,9 @@ class Answer:
     reference: dict[str, Any] | None
 
 
-def answer_file(
-    file: Path, model: str | None, top_k: int, models: Path, against: str | None
-) -> Answer:
+def answer_file(file: Path, ask: Ask, models: Path, against: str | None) -> Answer:
     """Post a file to the service at `against`, or to one started here for this file only."""
-    question = _question(file)
-    options = {"model": model, "top_k": top_k if top_k > 1 else None}
-    return asyncio.run(_ask(question, options, models, against))
+    return asyncio.run(_answer(_question(file), ask, models, against))
 
 
 def _question(file: Path) -> Question:
@@ -81,29 +105,29 @@ def _question(file: Path) -> Question:
     return Question(f"v1/{'graph-label' if whole else 'node-labels'}", "application/json", content)
 
 
-async def _ask(
-    question: Question, options: dict[str, Any], models: Path, against: str | None
-) -> Answer:
+async def _answer(question: Question, ask: Ask, models: Path, against: str | None) -> Answer:
     if against:
         async with AsyncClient(against, key=os.environ.get("SPLINECNN_API_KEY")) as client:
-            return await _converse(client, question, options)
+            return await _converse(client, question, ask)
     from service.app import create_app
 
-    only = [options["model"]] if options["model"] else []
+    only = [ask.model] if ask.model else []
     app = create_app(Settings(models=models, only=only, watch_seconds=0, log_level="error"))
     async with app.router.lifespan_context(app):
         transport = httpx.ASGITransport(app)
         async with AsyncClient("http://in-process", transport=transport) as client:
-            return await _converse(client, question, options)
+            return await _converse(client, question, ask)
 
 
-async def _converse(client: AsyncClient, question: Question, options: dict[str, Any]) -> Answer:
+async def _converse(client: AsyncClient, question: Question, ask: Ask) -> Answer:
     if question.kind == "application/json":  # its options are in the body
         asked = orjson.loads(question.content)
-        asked |= {name: value for name, value in options.items() if value is not None}
+        asked |= ask.said(body=True)
         body = await client.post(question.route, orjson.dumps(asked), question.kind)
     else:
-        body = await client.post(question.route, question.content, question.kind, **options)
+        body = await client.post(
+            question.route, question.content, question.kind, **ask.said(body=False)
+        )
     reference = None
     if question.route == "v1/correspondence":
         reference = await client.get(body["reference"]["href"].lstrip("/"))
@@ -130,14 +154,19 @@ def write_answer(answer: Answer, out: Path | None, console: Console) -> None:
 
 
 def _coloured(answer: Answer) -> bytes:
-    """The posted mesh as PLY, each vertex in the colour of its place on the reference."""
+    """The posted mesh as PLY, each vertex in the colour of its segment, if these were asked for,
+    or of its place on the reference."""
     import trimesh
 
     if answer.reference is None:
         raise InvalidGraph("--out .ply needs a mesh; write .json or .npy instead")
     vertices, faces = _posted_mesh(answer.question)
-    colours = place_colours(np.asarray(answer.reference["mesh"]["vertices"]))
-    painted = colours[np.asarray(answer.body["correspondence"])]
+    segments = answer.body.get("segments")
+    if segments is not None:
+        painted = segment_colours(len(segments["names"]))[np.asarray(segments["of_vertex"])]
+    else:
+        colours = place_colours(np.asarray(answer.reference["mesh"]["vertices"]))
+        painted = colours[np.asarray(answer.body["correspondence"])]
     mesh = trimesh.Trimesh(vertices, faces, vertex_colors=painted, process=False)
     return bytes(mesh.export(file_type="ply"))  # type: ignore[arg-type]
 
@@ -158,6 +187,14 @@ def place_colours(vertices: NDArray[Any]) -> NDArray[np.uint8]:
     low, high = vertices.min(0), vertices.max(0)
     share = (vertices - low) / np.maximum(high - low, 1e-9)
     return np.round(40 + 200 * share).astype(np.uint8)
+
+
+def segment_colours(count: int) -> NDArray[np.uint8]:
+    """Colours for that many parts; neighbours in the list are far apart in hue."""
+    hue = (np.arange(count) * 0.618034) % 1
+    bright = np.where(np.arange(count) % 2, 0.95, 0.7)
+    rows = [colorsys.hsv_to_rgb(h, 0.65, v) for h, v in zip(hue, bright, strict=True)]
+    return np.round(255 * np.array(rows)).astype(np.uint8)
 
 
 def list_models(models: Path, against: str | None) -> Table:

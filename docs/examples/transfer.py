@@ -10,12 +10,11 @@ from service.client import Client
 url, first, second = sys.argv[1:4]
 a, b = (trimesh.load(name, process=False) for name in (first, second))
 with Client(url) as client:
-    of_a, of_b = client.correspondence(a), client.correspondence(b)
+    of_a = client.correspondence(a, include=["reverse"])
+    of_b = client.correspondence(b, include=["points"])
+    reference = client.get(f"v1/models/{of_a.model}/reference")["mesh"]
 
 height = a.vertices[:, 2]  # any value per vertex: a texture coordinate, a bone weight, a label
-on_reference = np.full(of_a.index.max() + 1, np.nan)
-on_reference[of_a.index] = height
-found = np.isin(of_b.index, of_a.index)
-carried = np.full(len(b.vertices), np.nan)
-carried[found] = on_reference[of_b.index[found]]
-print(f"{found.mean():.0%} of {second}'s vertices got a value from {first}")
+on_reference = of_a.reverse.interpolate(a.faces, height)
+carried = of_b.points.interpolate(reference["faces"], on_reference)
+print(f"{np.isfinite(carried).mean():.0%} of {second}'s vertices got a value from {first}")

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from service import cli
 from service.settings import Settings
+from tests.toys import make_nearest_bundle
 
 
 class Done(NamedTuple):
@@ -169,3 +170,27 @@ def test_bench_times_every_model(splinecnn: Command, toy_bundles: Path, tmp_path
     if not torch.cuda.is_available():
         refused = splinecnn("bench", "--models", toy_bundles, "--device", "cuda")
         assert refused.returncode == 2 and "cuda" in refused.stderr
+
+
+def test_predict_includes_and_paints_segments_and_warns(
+    splinecnn: Command, ball: Path, tmp_path: Path
+) -> None:
+    sphere = trimesh.creation.icosphere(1, radius=1.1)
+    north = [int(z > 0) for z in sphere.vertices[:, 2]]
+    attributes = {"segments": {"names": ["south", "north"], "of_vertex": north}}
+    make_nearest_bundle(tmp_path / "bundles", sphere, attributes, doubt=0.8)
+    flags = ["--models", tmp_path / "bundles", "--include", "segments, points"]
+    plain = splinecnn("predict", ball, *flags)
+    answer = json.loads(plain.stdout)
+    assert "warning" not in answer and not plain.stderr
+    assert set(answer["segments"]["of_vertex"]) == {0, 1} and len(answer["points"]["face"]) == 42
+    refined = splinecnn("predict", ball, *flags, "--refine", "--out", tmp_path / "parts.ply")
+    assert refined.returncode == 0, refined.stderr
+    assert "warning: this does not look like" in " ".join(refined.stderr.split())
+    painted = trimesh.load(tmp_path / "parts.ply", process=False).visual.vertex_colors
+    assert len(np.unique(painted, axis=0)) == 2
+    for part in (0, 1):
+        own = painted[np.array(answer["segments"]["of_vertex"]) == part]
+        assert len(np.unique(own, axis=0)) == 1
+    refused = splinecnn("predict", ball, "--models", tmp_path / "bundles", "--include", "landmarks")
+    assert refused.returncode == 1 and "can include points, reverse, segments" in refused.stderr

@@ -14,8 +14,9 @@ import trimesh
 from PIL import Image
 
 from service.app import create_app
-from service.client import AsyncClient, Client, ServiceError
+from service.client import AsyncClient, Client, Points, ServiceError
 from service.settings import Settings
+from tests.toys import make_nearest_bundle
 
 T = TypeVar("T")
 
@@ -141,3 +142,48 @@ def test_other_refusals_are_not_tried_again() -> None:
 def test_nobody_listening_is_said_plainly() -> None:
     with Client("http://127.0.0.1:9") as client, pytest.raises(ServiceError, match="cannot reach"):
         client.models()
+
+
+def test_what_a_correspondence_carries_comes_typed(tmp_path: Path) -> None:
+    ball = trimesh.creation.icosphere(3)
+    height = ball.vertices[:, 2]
+    attributes = {
+        "landmarks": {"top": int(height.argmax()), "bottom": int(height.argmin())},
+        "segments": {"names": ["south", "north"], "of_vertex": [int(z > 0) for z in height]},
+    }
+    make_nearest_bundle(tmp_path / "bundles", ball, attributes, doubt=0.5)
+    posted = trimesh.creation.uv_sphere(count=[24, 24])
+    north = posted.faces[posted.triangles[:, :, 2].min(1) > 0]
+    upper = trimesh.Trimesh(posted.vertices, north, process=False)
+    upper.remove_unreferenced_vertices()
+    everything = ["landmarks", "segments", "points", "reverse"]
+
+    async def talk():
+        app = create_app(Settings(models=tmp_path / "bundles", threads=1, watch_seconds=0))
+        async with (
+            app.router.lifespan_context(app),
+            AsyncClient("http://test", transport=httpx.ASGITransport(app)) as client,
+        ):
+            return (
+                await client.correspondence(posted, include=everything),
+                await client.correspondence(upper, include=["landmarks"], refine=True),
+                await client.correspondence(posted.vertices + 9, posted.faces),
+            )
+
+    whole, half, far = asyncio.run(talk())
+    assert whole.landmarks["top"].position == pytest.approx([0, 0, 1], abs=0.03)
+    assert posted.vertices[whole.landmarks["bottom"].vertex, 2] < -0.95
+    assert whole.segments.names == ["south", "north"]
+    assert whole.segments.of_vertex[posted.vertices[:, 2] > 0.2].all()
+    there = whole.points.interpolate(ball.faces, ball.vertices)
+    assert np.abs(there - posted.vertices).max() < 0.12
+    back = whole.reverse.interpolate(posted.faces, posted.vertices[:, 2])
+    assert np.abs(back - height).max() < 0.1
+    assert set(half.landmarks) == {"top"} and half.points is None and half.warning is None
+    assert "guess" in far.warning and far.landmarks is None
+
+
+def test_a_place_that_is_nowhere_has_no_value() -> None:
+    points = Points(np.array([0, -1]), np.float32([[0.5, 0.5, 0], [0, 0, 0]]))
+    found = points.interpolate([[0, 1, 2]], [2, 4, 9])
+    assert found[0] == 3 and np.isnan(found[1])

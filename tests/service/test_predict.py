@@ -386,3 +386,26 @@ def test_a_damaged_image_is_422(api: Caller, kind: str) -> None:
         "/v1/graph-label", content=b"no image", headers={"Content-Type": f"image/{kind}"}
     )
     assert problem(response, 422, "image") == f"the body is not a {kind.upper()} image"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("ply", b"hello", "it does not begin with 'ply'"),
+        ("ply", b"ply\nformat ascii 1.0\n", "its header has no end_header"),
+        (
+            "ply",
+            b"ply\nformat binary_little_endian 1.0\nelement vertex 3\nproperty float x\n"
+            b"property float y\nproperty float z\nelement face 1\n"
+            b"property list uchar int vertex_indices\nend_header\n1234",
+            "it is cut short, damaged, or not what its header says",
+        ),
+        ("off", b"OF", "it does not begin with 'OFF'"),
+    ],
+)
+def test_a_broken_file_is_told_in_plain_words(
+    api: Caller, kind: str, content: bytes, message: str
+) -> None:
+    media = {"Content-Type": f"model/{kind}"}
+    said = problem(api.post("/v1/correspondence", content=content, headers=media), 422, "mesh")
+    assert said == f"the body is not a readable {kind.upper()} file: {message}"
