@@ -28,8 +28,9 @@ def check_faces(faces: object, num_vertices: int, path: str = "mesh.faces") -> n
 
 
 def check_finite(array: np.ndarray, path: str) -> np.ndarray:
-    bad = ~(np.abs(array) <= LARGEST_COORDINATE)
-    if bad.any():
+    size = np.abs(array)
+    if not size.max(initial=0) <= LARGEST_COORDINATE:  # nor if it is not a number
+        bad = ~(size <= LARGEST_COORDINATE)
         at = tuple(int(i[0]) for i in np.nonzero(bad))
         where = path + "".join(f"[{i}]" for i in at)
         raise InvalidGraph(f"must be a finite number up to 1e30, got {array[at]:g}", where)
@@ -50,8 +51,8 @@ def check_indices(value: object, width: int, bound: int, path: str) -> np.ndarra
             raise InvalidGraph(
                 f"must be whole numbers, got {array[row].tolist()}", f"{path}[{row}]"
             )
-    inside = (array >= 0) & (array < bound)
-    if not inside.all():
+    if array.min() < 0 or array.max() >= bound:
+        inside = (array >= 0) & (array < bound)
         row = int(np.nonzero(~inside.all(1))[0][0])
         raise InvalidGraph(f"must lie in [0, {bound}), got {array[row].tolist()}", f"{path}[{row}]")
     return np.ascontiguousarray(array, dtype=np.int64)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -19,12 +17,12 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 from starlette.staticfiles import StaticFiles
 
-from model.errors import SplineCNNError
 from service import __version__
-from service.errors import Refusal, explain, respond
+from service.errors import EXPECTED, explain, respond
 from service.middleware import Edge
 from service.routes import docs, documentation, health, models, predict, repository, v2
 from service.settings import Settings
+from service.shortcuts import Shortcuts
 from service.state import State, state_of
 
 VIEWER = Path(__file__).parent / "viewer" / "dist"
@@ -54,7 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         middleware=_middleware(settings, state),
     )
     app.state.service = state
-    for error in (Refusal, SplineCNNError, ValidationError, RequestValidationError, HTTPException):
+    for error in (*EXPECTED, RequestValidationError, HTTPException):
         app.add_exception_handler(error, _answer_error)
     guarded = [Depends(_check_caller)]
     app.include_router(predict.router, dependencies=guarded)
@@ -65,28 +63,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(health.router)
     app.include_router(docs.router)
     documentation.install(app)
-    _add_shortcuts(app, state)
     _add_viewer(app)
     return app
-
-
-def _add_shortcuts(app: FastAPI, state: State) -> None:
-    """The busiest routes without FastAPI's dependency solving, which small requests would feel.
-
-    They stand before their documented twins and do the same.
-    """
-    for route in predict.router.routes:
-        if isinstance(route, APIRoute):
-            shortcut = partial(_guarded, state, route.path, route.endpoint)
-            app.router.routes.insert(0, Route(route.path, shortcut, methods=["POST"]))
-
-
-async def _guarded(
-    state: State, path: str, endpoint: Callable[[Request], Awaitable[Response]], request: Request
-) -> Response:
-    request.scope["template"] = path
-    state.doorkeeper.check_caller(request)
-    return await endpoint(request)
 
 
 def _add_viewer(app: FastAPI) -> None:
@@ -111,7 +89,10 @@ async def _no_viewer(request: Request) -> Response:
 
 
 def _middleware(settings: Settings, state: State) -> list[Middleware]:
-    edge = Middleware(Edge, metrics=state.metrics, cors=bool(settings.cors_origins))
+    cross = bool(settings.cors_origins)
+    # Answers to other origins must pass through the layer below.
+    shortcut = None if cross else Shortcuts(state)
+    edge = Middleware(Edge, metrics=state.metrics, cors=cross, shortcut=shortcut)
     if not settings.cors_origins:
         return [edge]
     cors = Middleware(

@@ -63,17 +63,21 @@ class Lane:
         self._closed = False
         self.depth = 0
 
-    def put(self, job: Job) -> None:
+    def put(self, *jobs: Job) -> None:
         with self._changed:
-            name = job.model.name
-            if not self._load.get(name):
-                # A model that was idle starts level with the others; it has no credit to spend.
-                floor = min((self._used[model.name] for model, _ in self._groups), default=0.0)
-                self._used[name] = max(self._used.get(name, 0.0), floor)
-            self._groups.setdefault((job.model, job.options), deque()).append(job)
-            self._load[name] = self._load.get(name, 0) + job.cost
-            self.depth += 1
-            self._changed.notify()
+            for job in jobs:
+                self._put(job)
+            self._changed.notify(len(jobs))
+
+    def _put(self, job: Job) -> None:
+        name = job.model.name
+        if not self._load.get(name):
+            # A model that was idle starts level with the others; it has no credit to spend.
+            floor = min((self._used[model.name] for model, _ in self._groups), default=0.0)
+            self._used[name] = max(self._used.get(name, 0.0), floor)
+        self._groups.setdefault((job.model, job.options), deque()).append(job)
+        self._load[name] = self._load.get(name, 0) + job.cost
+        self.depth += 1
 
     def take(self) -> list[Job] | None:
         """The next batch, as soon as there is one; None once the lane is closed and empty."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from service.errors import BadRequest, Gone, TooLarge, TooSlow, WrongType
 
@@ -28,8 +28,6 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
             body = await _collect(request, limit)
     except TimeoutError:
         raise TooSlow(f"the body did not arrive within {seconds:g} seconds") from None
-    except ClientDisconnect:
-        raise Gone("the caller left before the body was complete") from None
     if encoding not in _WINDOW:
         return body
     if len(body) <= _INLINE_BYTES:
@@ -40,12 +38,18 @@ async def read_body(request: Request, limit: int, seconds: float) -> bytes:
 async def _collect(request: Request, limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
+    more = True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise Gone("the caller left before the body was complete")
+        chunk = message.get("body", b"")
+        more = message.get("more_body", False)
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
         chunks.append(chunk)
-    return b"".join(chunks)
+    return b"".join(chunks) if len(chunks) > 1 else chunks[0]
 
 
 def inflate(data: bytes, window: int, limit: int) -> bytes:

@@ -40,8 +40,8 @@ class Document:
         self._shapes: list[tuple[str, Any, int, int]] = []
         self._plain: list[bytes] = []  # the brackets of arrays that are no matrices
 
-    def check_keys(self, value: Any, path: str, allowed: Iterable[str]) -> None:
-        """Refuse unknown and repeated keys: both are mistakes that would pass unseen."""
+    def check_keys(self, value: Any, path: str, allowed: Iterable[str]) -> list[str]:
+        """The keys; unknown and repeated ones are refused, for both would pass unseen."""
         names = list(value.keys())
         known = set(allowed)
         for name in names:
@@ -53,6 +53,7 @@ class Document:
         if len(names) != len(set(names)):
             twice = next(name for name in names if names.count(name) > 1)
             raise Invalid(f"field {twice!r} appears twice", path=_join(path, twice))
+        return names
 
     def object(self, value: Any, path: str) -> simdjson.Object:
         if not isinstance(value, simdjson.Object):

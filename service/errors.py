@@ -116,6 +116,10 @@ class Late(Refusal):
         super().__init__(detail, headers={"Retry-After": str(max(1, round(retry_after)))})
 
 
+# What a request may raise; anything else is our fault and is logged with its trace.
+EXPECTED = (Refusal, SplineCNNError, ValidationError)
+
+
 @dataclass(frozen=True)
 class Problem:
     """The RFC 9457 shape."""

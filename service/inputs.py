@@ -21,6 +21,7 @@ from service.settings import Settings
 Lookup = Callable[[str, str | None], Model]
 
 _ASK = {CORRESPONDENCE: ("model", "top_k", "refine", "include", "mesh")}
+_OPTIONS = ("model", "top_k", "refine")
 _MOST_INCLUDED = 20
 _GRAPH = ("num_nodes", "edges", "undirected", "features", "positions", "pseudo")
 
@@ -70,11 +71,10 @@ def read_question(
         raise WrongType(_wrong_type(task, content_type))
     document = Document(body)
     root = document.root
-    document.check_keys(root, "", _ASK.get(task, ("model", "include", "graph")))
+    names = document.check_keys(root, "", _ASK.get(task, ("model", "include", "graph")))
     # The query string may say what the body leaves out.
-    names = ("model", "top_k", "refine")
-    said = {name: _scalar(root[name], name) for name in names if name in root}
-    if "include" in root:
+    said = {name: _scalar(root[name], name) for name in names if name in _OPTIONS}
+    if "include" in names:
         said["include"] = document.strings(root["include"], "include", _MOST_INCLUDED)
     ask = _ask({**_from_query(query), **said}, settings)
     if task == CORRESPONDENCE:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, TextIO
 
 import orjson
 
 from service.settings import Settings
 
+_PAUSE = 0.1  # seconds
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 
@@ -33,6 +35,41 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S")
 
 
+class GatheringHandler(logging.StreamHandler[TextIO]):
+    """Writes the lines of a busy moment together; a system call for each would be felt.
+
+    The first line after a pause goes out at once, the others within `flush`'s period; whatever is
+    a warning or worse takes everything before it along.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[str] = []
+        self._written = float("-inf")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._lines.append(self.format(record))
+        except Exception:
+            self.handleError(record)
+        if record.levelno >= logging.WARNING or time.monotonic() - self._written > _PAUSE:
+            self.flush()
+
+    def flush(self) -> None:
+        with self.lock or nullcontext():
+            lines, self._lines = self._lines, []
+            if lines:
+                self._written = time.monotonic()
+                self.stream.write("\n".join([*lines, ""]))
+        super().flush()
+
+
+def flush() -> None:
+    """Write what still lies in handlers; called about once a second."""
+    for handler in logging.getLogger("splinecnn.access").handlers:
+        handler.flush()
+
+
 def configure(settings: Settings) -> None:
     """Send every line of this process to standard error in the chosen shape."""
     handler = logging.StreamHandler()
@@ -43,6 +80,14 @@ def configure(settings: Settings) -> None:
         logger.handlers = [handler]
         logger.setLevel(level)
         logger.propagate = False
+    gathering = GatheringHandler()
+    gathering.setFormatter(handler.formatter)
+    access = logging.getLogger("splinecnn.access")
+    access.handlers = [gathering]
+    access.propagate = False
+    # No line says where in the code it was written, or by which thread: do not look it up.
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # Its lines repeat ours; errors it has to say still come through.
     logging.getLogger("uvicorn.error").setLevel("WARNING")
     logging.getLogger("uvicorn.access").disabled = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from prometheus_client import (
     CollectorRegistry,
@@ -26,6 +27,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
         self.multiprocess = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         if not self.multiprocess:
             ProcessCollector(registry=self.registry)
@@ -72,9 +74,23 @@ class Metrics:
         MultiProcessCollector(merged)  # type: ignore[no-untyped-call]
         return generate_latest(merged)
 
-    def observe(self, model: str, stages: dict[str, float]) -> None:
+    def observe(self, model: str, version: str, stages: dict[str, float]) -> None:
+        """Count one prediction and the seconds of its stages."""
+        self._child(self.predictions, model, version).inc()
         for stage, seconds in stages.items():
-            self.stage_seconds.labels(model, stage).observe(seconds)
+            self._child(self.stage_seconds, model, stage).observe(seconds)
+
+    def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
+        self._child(self.requests, route, method, str(status)).inc()
+        self._child(self.request_seconds, route).observe(seconds)
+
+    def _child(self, metric: Any, *labels: str) -> Any:
+        """The metric with these labels, remembered: looking it up costs more than counting."""
+        key = (metric, labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = metric.labels(*labels)
+        return child
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(f"splinecnn_{name}", text, labels, registry=self.registry)

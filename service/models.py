@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 
 from model.bundle import Bundle
 from model.graph import GRAPH_LABEL, NODE_LABELS, Graph, pack, unpack
@@ -15,6 +17,9 @@ from model.places import Shape
 from service.meshfiles import read_mesh
 from service.runner import Runtime, open_runtime
 from service.settings import Settings
+
+# A run shorter than this gains less by another thread than it loses where that core is busy.
+_THREAD_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class Model:
             device: open_runtime(bundle, settings.runtime, device, settings.run_threads)
             for device in settings.devices
         }
+        self._most_threads = settings.run_threads
+        self._pace: float | None = None  # seconds of one thread per node or edge
 
     @property
     def includes(self) -> list[str]:
@@ -72,8 +79,22 @@ class Model:
         """Answers in the order of the graphs."""
         told = options if isinstance(options, Options) else Options()
         named = {"top_k": told.top_k, "refine": int(told.refine)}
+        torch.set_num_threads(self._threads_for(graphs))  # the bits do not depend on it
         outputs = self._runtimes[device].run(pack(graphs), named)
         return unpack(outputs, graphs)
+
+    def learn_pace(self, graph: Graph, device: str) -> None:
+        """Time one thread on a graph, so that small batches need not wake the others."""
+        self._pace = 0.0
+        started = time.perf_counter()
+        self.run([graph], None, device)
+        self._pace = (time.perf_counter() - started) / (graph.num_nodes + graph.num_edges)
+
+    def _threads_for(self, graphs: list[Graph]) -> int:
+        if self._pace is None:
+            return self._most_threads
+        size = sum(graph.num_nodes + graph.num_edges for graph in graphs)
+        return min(self._most_threads, 1 + int(self._pace * size / _THREAD_SECONDS))
 
     def describe(self) -> dict[str, Any]:
         """What a caller may know of this model."""

@@ -195,6 +195,8 @@ class Repository:
                     model.run([graph] * size, None, device)
             if model.manifest.refines:
                 model.run([graph], Options(refine=True), device)
+        if graph.num_nodes <= self._settings.small_nodes:
+            model.learn_pace(graph, self._settings.devices[0])
 
     def _swap_in(self, model: Model, signature: Signature) -> None:
         older = self._models.get(model.name, {})

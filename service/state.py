@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
 
+from service import logs
 from service.auth import Doorkeeper
 from service.engine import Engine
 from service.errors import Invalid
@@ -78,6 +79,7 @@ class State:
         while True:
             self.engine.tend()
             self.publish()
+            logs.flush()
             await asyncio.sleep(1.0)
 
     async def _watch(self) -> None:

@@ -98,7 +98,10 @@ class Supervisor:
                 worker.join()
         # One that was still starting knew no better way to end, and had accepted nothing.
         clean = (0, -signal.SIGTERM)
-        return 0 if all(worker.exitcode in clean for worker in alive) else FAILED
+        unclean = [worker for worker in alive if worker.exitcode not in clean]
+        for worker in unclean:
+            log.error("worker %s ended with code %s", worker.pid, worker.exitcode)
+        return FAILED if unclean else 0
 
 
 def _work(settings: Settings, listening: socket.socket) -> None:

@@ -20,6 +20,7 @@ from service.routes.documentation import request_body, responses
 from service.state import State, deadline_of, state_of
 
 router = APIRouter(tags=["predict"])
+_PATIENCE = 0.02  # seconds before it is worth knowing whether the caller is still there
 _ANYWHERE = 1 << 40  # for what is always done in a thread
 
 
@@ -106,8 +107,7 @@ async def _predict(request: Request, state: State, task: str) -> Response:
         return answers.encode(answer, media, timings, request_id)
 
     response = await state.off_loop(_ANYWHERE if question.include else size, finish)
-    state.metrics.observe(model.name, timings)
-    state.metrics.predictions.labels(model.name, model.version).inc()
+    state.metrics.observe(model.name, model.version, timings)
     request.scope["note"] = {
         "model": f"{model.name}/{model.version}",
         "nodes": question.graph.num_nodes,
@@ -131,13 +131,31 @@ class in_flight:
 
 
 class leaving:
-    """A future that is done when the caller hangs up; used once the body has been read."""
+    """A future that is done when the caller hangs up; used once the body has been read.
+
+    Watching costs a task, so it begins only when the answer has been awaited for a while.
+    """
 
     def __init__(self, request: Request) -> None:
-        self._watch: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
+        self._request = request
+        self._loop = asyncio.get_running_loop()
+        self._gone: asyncio.Future[Any] = self._loop.create_future()
+        self._watch: asyncio.Task[Any] | None = None
 
     def __enter__(self) -> asyncio.Future[Any]:
-        return self._watch
+        self._timer = self._loop.call_later(_PATIENCE, self._begin)
+        return self._gone
 
     def __exit__(self, *_: object) -> None:
-        self._watch.cancel()
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def _begin(self) -> None:
+        self._watch = self._loop.create_task(self._await_leaving())
+
+    async def _await_leaving(self) -> None:
+        while (await self._request.receive())["type"] != "http.disconnect":
+            continue
+        if not self._gone.done():
+            self._gone.set_result(None)

@@ -164,8 +164,7 @@ async def _infer(request: Request, state: State, name: str, version: str | None)
         size = 1 << 40  # always in a thread
     response = await state.off_loop(size * (8 if "gzip" in encoding else 1), encode)
     timings["encode"] = time.perf_counter() - started
-    state.metrics.observe(model.name, timings)
-    state.metrics.predictions.labels(model.name, model.version).inc()
+    state.metrics.observe(model.name, model.version, timings)
     request.scope["note"] = {"model": f"{model.name}/{model.version}", "batch": outcome.shared}
     return response
 

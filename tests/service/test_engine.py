@@ -77,6 +77,16 @@ def run(work: Any) -> Any:
     return asyncio.run(work)
 
 
+def test_those_who_arrive_in_one_turn_of_the_loop_share_a_run() -> None:
+    async def work() -> None:
+        model = Fake()
+        async with started() as engine:
+            await asyncio.gather(*(ask(engine, model, float(n)) for n in range(5)))
+            assert model.batches == [5]
+
+    run(work())
+
+
 def test_those_who_wait_share_one_run_and_each_gets_its_own() -> None:
     async def work() -> None:
         async with started() as engine:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import logging
 
 import orjson
 import pytest
 from service_toys import Caller, ring
 
-from service.logs import JsonFormatter, TextFormatter
+from service import logs
+from service.logs import GatheringHandler, JsonFormatter, TextFormatter
 from service.settings import Settings
 
 
@@ -35,6 +37,31 @@ def test_an_exception_stays_on_its_line() -> None:
     text = JsonFormatter().format(record(exc_info=info))
     assert "\n" not in text
     assert "ValueError: inside" in orjson.loads(text)["exception"]
+
+
+def test_lines_of_a_busy_moment_are_written_together_and_none_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "_PAUSE", 60.0)
+    handler = GatheringHandler()
+    handler.setStream(io.StringIO())
+    for number in range(5):
+        handler.handle(record(request_id=str(number)))
+    assert handler.stream.getvalue() == "served 7\n"  # the first goes at once
+    handler.flush()
+    assert handler.stream.getvalue() == "served 7\n" * 5
+
+
+def test_a_warning_takes_along_what_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_PAUSE", 60.0)
+    handler = GatheringHandler()
+    handler.setStream(io.StringIO())
+    handler.handle(record())
+    handler.handle(record())
+    bad = record()
+    bad.levelno = logging.WARNING
+    handler.handle(bad)
+    assert handler.stream.getvalue().count("served 7") == 3
 
 
 def test_text_is_for_people() -> None:

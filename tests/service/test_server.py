@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,10 @@ def test_several_workers_share_a_port_and_their_metrics(launch: Callable[..., Pr
     assert 'splinecnn_predictions_total{model="cora",version="1"} 6.0' in text
     refused = httpx.post(f"{process.url}/v2/repository/models/cora/load")
     assert refused.status_code == 403
-    os.kill(_workers(process.child.pid)[-1], signal.SIGKILL)
+    killed = _workers(process.child.pid)[-1]
+    os.kill(killed, signal.SIGKILL)
+    while killed in _workers(process.child.pid):
+        time.sleep(0.05)
     assert httpx.get(f"{process.url}/readyz", timeout=60).status_code == 200
     assert process.stop() == 0
 
