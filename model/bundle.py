@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from model.attributes import FILE as ATTRIBUTES
 from model.attributes import Attributes, parse_attributes
 from model.errors import BundleError
-from model.graph import TASKS
+from model.graph import NODE_LABELS, POSITIONS, PSEUDO, TASKS, Coordinates
 from model.signing import SIGNATURE, check_signature, sign
 from model.zoo import check_doubt, check_flag, check_name
 
@@ -78,6 +78,14 @@ class Manifest:
     def refines(self) -> bool:
         """Whether the network can spend more time on a better answer."""
         return any(spec.name == "refine" for spec in self.inputs)
+
+    @property
+    def coordinates(self) -> Coordinates | None:
+        """What a node network takes beside features and edges."""
+        for spec in self.inputs:
+            if self.task == NODE_LABELS and spec.name in (POSITIONS, PSEUDO):
+                return Coordinates(spec.name, spec.shape[1])
+        return None
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from model.attributes import FILE as ATTRIBUTES
 from model.attributes import parse_attributes
 from model.bundle import Manifest, TensorSpec, write_bundle
 from model.errors import BundleError, InvalidGraph
-from model.graph import CORRESPONDENCE, NODE_LABELS, Graph, pack
+from model.graph import CORRESPONDENCE, NODE_LABELS, Coordinates, Graph, pack
 from model.request import request_graph
 from model.samples import sample_request
-from model.serving import OUTPUTS, input_names, refines, serve
+from model.serving import OUTPUTS, coordinates_of, input_names, refines, serve
 from model.zoo import ZooEntry, read_reference, read_zoo
 
 if TYPE_CHECKING:
@@ -67,12 +67,13 @@ def export_bundle(
         if entry.attributes is not None:
             files[ATTRIBUTES] = _attributes(zoo / entry.attributes, len(reference[0]))
     num_classes, num_features = _sizes(entry, net)
+    coordinates = coordinates_of(net)
     _check_facts(entry, num_classes, reference)
     sample = _sample(zoo / "sample.json")
     if sample is None:
-        sample = sample_request(entry.task, entry.image, num_features, reference)
+        sample = sample_request(entry.task, entry.image, num_features, reference, coordinates)
     try:
-        graph = request_graph(entry.task, sample, num_features)
+        graph = request_graph(entry.task, sample, num_features, coordinates)
     except InvalidGraph as error:
         raise BundleError(f"the sample is not a valid request: {error}") from None
     files["sample.json"] = json.dumps(sample, separators=(",", ":")).encode()
@@ -108,8 +109,8 @@ def export_bundle(
         reference=None if reference is None else len(reference[0]),
         scores=entry.scores,
         inputs=[
-            _spec(name, num_features, num_classes)
-            for name in input_names(entry.task, refines(served))
+            _spec(name, num_features, num_classes, coordinates)
+            for name in input_names(entry.task, refines(served), coordinates)
         ],
         outputs=[_spec(name, num_features, num_classes) for name in OUTPUTS[entry.task]],
         source={
@@ -226,7 +227,11 @@ def _check_facts(entry: ZooEntry, num_classes: int, reference: Any) -> None:
         )
 
 
-def _spec(name: str, num_features: int | None, num_classes: int) -> TensorSpec:
+def _spec(
+    name: str, num_features: int | None, num_classes: int, coordinates: Coordinates | None = None
+) -> TensorSpec:
+    if coordinates is not None and name == coordinates.name:
+        return TensorSpec(name, "float32", [-1, coordinates.size])
     if name == "features":
         return TensorSpec(name, "float32", [-1, num_features or -1])
     if name == "probabilities":

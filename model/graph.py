@@ -24,6 +24,18 @@ TASKS: dict[str, tuple[str, ...]] = {
 }
 """The raw tensors of each task, in the order networks take them; `ptr` follows."""
 
+POSITIONS = "positions"
+PSEUDO = "pseudo"
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """What a node network takes to know where neighbours lie, beside the edges themselves."""
+
+    name: str  # POSITIONS of nodes, or PSEUDO-coordinates of edges
+    size: int  # numbers in each
+
+
 _NODE_INDICES = {"faces", "edge_index"}
 
 
@@ -35,6 +47,12 @@ class Graph:
     arrays: dict[str, np.ndarray]
     num_nodes: int
     num_edges: int
+    coordinates: Coordinates | None = None
+
+
+def tensor_names(task: str, coordinates: Coordinates | None = None) -> tuple[str, ...]:
+    """The raw tensors of a graph, in the order networks take them; `ptr` follows."""
+    return TASKS[task] if coordinates is None else (*TASKS[task], coordinates.name)
 
 
 def pack(graphs: Sequence[Graph]) -> dict[str, Tensor]:
@@ -48,7 +66,10 @@ def pack(graphs: Sequence[Graph]) -> dict[str, Tensor]:
         raise InvalidGraph("a batch holds graphs of one task only")
     sizes = np.array([graph.num_nodes for graph in graphs], dtype=np.int64)
     ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    packed = {name: torch.from_numpy(_join(name, graphs, ptr)) for name in TASKS[task]}
+    names = tensor_names(task, graphs[0].coordinates)
+    if any(graph.coordinates != graphs[0].coordinates for graph in graphs):
+        raise InvalidGraph("a batch holds graphs with the same coordinates only")
+    packed = {name: torch.from_numpy(_join(name, graphs, ptr)) for name in names}
     packed["ptr"] = torch.from_numpy(ptr)
     return packed
 

@@ -70,7 +70,10 @@ class CorrespondenceNet(nn.Module):
 
 
 class NodeNet(nn.Module):
-    """Nodes of a graph to labels: SConv((2), F, 16), SConv((2), 16, C), u = degree."""
+    """Nodes of a graph to labels: SConv((2), F, 16), SConv((2), 16, C), u = degree.
+
+    Or u from node positions ("cartesian", say, in 2 or 3 dimensions), or "given" with the graph.
+    """
 
     def __init__(
         self,
@@ -79,15 +82,31 @@ class NodeNet(nn.Module):
         hidden: int = 16,
         kernel_size: int = 2,
         dropout: float = 0.5,
+        pseudo: str = "degree",
+        dimensions: int = 1,
     ) -> None:
         super().__init__()
-        self.first = SparseSplineConv(num_features, hidden, [kernel_size], [1])
-        self.second = SplineConv(hidden, num_classes, [kernel_size], [1])
+        is_open = open_dimensions(pseudo, dimensions)
+        self.first = SparseSplineConv(num_features, hidden, [kernel_size] * dimensions, is_open)
+        self.second = SplineConv(hidden, num_classes, [kernel_size] * dimensions, is_open)
+        self.pseudo = pseudo
         self.dropout = dropout
 
-    def plan(self, edge_index: Tensor, ptr: Tensor, num_nodes: int, backward: bool = False) -> Plan:
-        """The graph as both convolutions see it."""
-        pseudo = degree(edge_index, ptr, num_nodes)
+    def plan(
+        self,
+        edge_index: Tensor,
+        ptr: Tensor,
+        num_nodes: int,
+        coordinates: Tensor | None = None,
+        backward: bool = False,
+    ) -> Plan:
+        """The graph as both convolutions see it; coordinates as `model.graph.Coordinates` says."""
+        if coordinates is None:
+            pseudo = degree(edge_index, ptr, num_nodes)
+        elif self.pseudo == "given":
+            pseudo = coordinates
+        else:
+            pseudo = pseudo_coordinates(self.pseudo, coordinates, edge_index, ptr)
         return self.first.plan(edge_index, pseudo, num_nodes, backward)
 
     def scores(
@@ -111,8 +130,9 @@ class NodeNet(nn.Module):
         feature_value: Tensor,
         edge_index: Tensor,
         ptr: Tensor,
+        coordinates: Tensor | None = None,
     ) -> Tensor:
-        plan = self.plan(edge_index, ptr, feature_ptr.numel() - 1)
+        plan = self.plan(edge_index, ptr, feature_ptr.numel() - 1, coordinates)
         return self.scores(feature_ptr, feature_index, feature_value, plan)
 
 

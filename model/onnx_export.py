@@ -10,11 +10,13 @@ from onnx import helper
 from torch import Tensor, nn
 
 from model.errors import BundleError, UnsupportedTask
+from model.graph import POSITIONS
 from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
 from model.onnx_graph import FLOAT, INT64
 from model.onnx_pooling import NetBuilder
 from model.onnx_spline import Table
 from model.pseudo import cartesian
+from model.serving import coordinates_of
 from ops import reference
 
 REPEATS = 100
@@ -72,7 +74,15 @@ def _node_labels(g: NetBuilder, net: NodeNet) -> bytes:
     ]
     N = g.op("Sub", g.size("feature_ptr"), g.const(1))
     source, target = _ends(g)
-    pseudo = g.degree(source, target, "ptr", N)
+    taken = coordinates_of(net)
+    if taken is None:
+        pseudo = g.degree(source, target, "ptr", N)
+    else:
+        rows = "N" if taken.name == POSITIONS else "E"
+        inputs.insert(-1, _value(taken.name, FLOAT, [rows, taken.size]))
+        pseudo = taken.name
+        if taken.name == POSITIONS:
+            pseudo = g.pseudo(net.pseudo, POSITIONS, source, target, "ptr")
     table = g.plan(source, target, pseudo, N, net.first, is_sorted=False)
     x = g.sparse_conv("feature_ptr", "feature_index", "feature_value", net.first, table)
     x = g.conv(g.op("Elu", x), net.second, table)

@@ -25,8 +25,9 @@ from model.datasets.mnist import (
     load_superpixels,
 )
 from model.errors import UnsupportedTask
-from model.graph import pack
+from model.graph import POSITIONS, pack
 from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
+from model.pseudo import CARTESIAN, GIVEN
 from model.recipes import Recipe
 
 
@@ -49,6 +50,7 @@ class Problem(ABC):
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
+        self.pseudo = recipe.pseudo
 
     @property
     @abstractmethod
@@ -121,14 +123,17 @@ class NodeLabels(Problem):
             torch.from_numpy(data.train),
             torch.from_numpy(data.validation),
         )
-        self.parameters = {
-            "num_features": data.num_features,
-            "num_classes": len(data.names),
-            **recipe.parameters,
-        }
-        self.net = NodeNet(**self.parameters)
+        self.parameters = {"num_features": data.num_features, "num_classes": len(data.names)}
+        coordinates = None
+        if (taken := data.graph.coordinates) is not None:
+            self.pseudo = CARTESIAN if taken.name == POSITIONS else GIVEN
+            # three weights a dimension: before, beside and behind
+            self.parameters |= {"kernel_size": 3, "dimensions": taken.size}
+            coordinates = packed[taken.name]
+        self.parameters |= recipe.parameters
+        self.net = NodeNet(pseudo=self.pseudo, **self.parameters)
         self.plan = self.net.plan(
-            packed["edge_index"], packed["ptr"], data.graph.num_nodes, backward=True
+            packed["edge_index"], packed["ptr"], data.graph.num_nodes, coordinates, backward=True
         )
 
     @property

@@ -12,6 +12,7 @@ CARTESIAN = "cartesian"
 POLAR = "polar"
 SPHERICAL = "spherical"
 DEGREE = "degree"
+GIVEN = "given"  # by whoever made the graph
 
 
 def node_graph_index(ptr: Tensor) -> Tensor:
@@ -114,6 +115,6 @@ def open_dimensions(kind: str, dimensions: int) -> list[int]:
     expected = {POLAR: 2, SPHERICAL: 3, DEGREE: 1}
     if kind in expected and expected[kind] != dimensions:
         raise ValueError(f"{kind} pseudo-coordinates have {expected[kind]} dimensions")
-    if kind not in (CARTESIAN, POLAR, SPHERICAL, DEGREE):
+    if kind not in (CARTESIAN, POLAR, SPHERICAL, DEGREE, GIVEN):
         raise ValueError(f"unknown pseudo-coordinates: {kind}")
     return [1, *([0] * (dimensions - 1))] if kind in (POLAR, SPHERICAL) else [1] * dimensions

@@ -3,11 +3,16 @@
 from typing import Any
 
 from model.errors import InvalidGraph, UnsupportedTask
-from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, TASKS, Graph
+from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, TASKS, Coordinates, Graph
 from model.tasks import SparseFeatures, label_graph, mesh_graph, node_graph
 
 
-def request_graph(task: str, body: Any, num_features: int | None = None) -> Graph:
+def request_graph(
+    task: str,
+    body: Any,
+    num_features: int | None = None,
+    coordinates: Coordinates | None = None,
+) -> Graph:
     """The graph in `{"mesh": {...}}` or `{"graph": {...}}`."""
     if task == CORRESPONDENCE:
         given = _part(body, "mesh", "vertices", "faces")
@@ -23,7 +28,7 @@ def request_graph(task: str, body: Any, num_features: int | None = None) -> Grap
         return node_graph(
             given["num_nodes"], given["edges"], _features(given["features"]),
             given.get("undirected", True), given.get("positions"), given.get("pseudo"),
-            num_features,
+            num_features, coordinates,
         )  # fmt: skip
     raise UnsupportedTask(f"unknown task {task!r}; known: {', '.join(TASKS)}")
 

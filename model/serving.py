@@ -6,8 +6,17 @@ import ops
 from model.anymesh.net import AnyMeshNet
 from model.anymesh.serve import ServedAnyMesh
 from model.errors import UnsupportedTask
-from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, TASKS
+from model.graph import (
+    CORRESPONDENCE,
+    GRAPH_LABEL,
+    NODE_LABELS,
+    POSITIONS,
+    PSEUDO,
+    Coordinates,
+    tensor_names,
+)
 from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
+from model.pseudo import DEGREE, GIVEN
 
 
 class ServedCorrespondence(nn.Module):
@@ -46,6 +55,27 @@ class ServedNodeLabels(nn.Module):
         return (ops.softmax(logits),)
 
 
+class ServedPlacedNodes(nn.Module):
+    """The same, for a network that takes coordinates of its nodes or edges."""
+
+    def __init__(self, net: NodeNet) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(
+        self,
+        feature_ptr: Tensor,
+        feature_index: Tensor,
+        feature_value: Tensor,
+        edge_index: Tensor,
+        coordinates: Tensor,
+        ptr: Tensor,
+    ) -> tuple[Tensor]:
+        plan = self.net.plan(edge_index, ptr, feature_ptr.numel() - 1, coordinates)
+        logits = self.net.logits(feature_ptr, feature_index, feature_value, plan)
+        return (ops.softmax(logits),)
+
+
 class ServedGraphLabel(nn.Module):
     """The probability of every class for every graph."""
 
@@ -68,12 +98,21 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def input_names(task: str, refines: bool = False) -> list[str]:
+def input_names(
+    task: str, refines: bool = False, coordinates: Coordinates | None = None
+) -> list[str]:
     """The arguments of a served network, in order; `refine` for one that can."""
-    names = [*TASKS[task], "ptr"]
+    names = [*tensor_names(task, coordinates), "ptr"]
     if task != CORRESPONDENCE:
         return names
     return [*names, "top_k", "refine"] if refines else [*names, "top_k"]
+
+
+def coordinates_of(net: nn.Module) -> Coordinates | None:
+    """What a node network takes beside features and edges."""
+    if not isinstance(net, NodeNet) or net.pseudo == DEGREE:
+        return None
+    return Coordinates(PSEUDO if net.pseudo == GIVEN else POSITIONS, len(net.first.kernel_size))
 
 
 def refines(served: nn.Module) -> bool:
@@ -89,7 +128,7 @@ def serve(net: nn.Module) -> nn.Module:
     elif isinstance(net, AnyMeshNet):
         served = ServedAnyMesh(net)
     elif isinstance(net, NodeNet):
-        served = ServedNodeLabels(net)
+        served = ServedNodeLabels(net) if coordinates_of(net) is None else ServedPlacedNodes(net)
     elif isinstance(net, SuperpixelNet | GridNet):
         served = ServedGraphLabel(net)
     else:

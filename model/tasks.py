@@ -8,7 +8,15 @@ import numpy as np
 from PIL import Image
 
 from model.errors import InvalidGraph
-from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
+from model.graph import (
+    CORRESPONDENCE,
+    GRAPH_LABEL,
+    NODE_LABELS,
+    POSITIONS,
+    PSEUDO,
+    Coordinates,
+    Graph,
+)
 from model.mesh import check_faces, check_finite, check_indices, check_vertices
 
 SUPERPIXELS = "superpixels"
@@ -62,28 +70,34 @@ def node_graph(
     positions: Any = None,
     pseudo: Any = None,
     num_features: int | None = None,
+    coordinates: Coordinates | None = None,
 ) -> Graph:
     """A graph whose nodes want labels: edges [E, 2], features [N, F] or `SparseFeatures`.
 
-    `positions` and `pseudo` are checked when given; the networks of this task derive their
-    pseudo-coordinates from node degrees.
+    `positions` [N, 2 or 3] and `pseudo` [E, D] are checked when given, and kept if they are the
+    `coordinates` that the network takes; without any it looks at node degrees alone.
     """
     num_nodes = _node_count(num_nodes)
     edge_index = _edge_index(edges, num_nodes, undirected)
     if not isinstance(features, SparseFeatures):
         features = _sparse(_dense_features(features, num_nodes, num_features))
     ptr, index, value = _check_sparse(features, num_nodes, num_features)
-    if positions is not None:
-        _positions(positions, num_nodes, (2, 3))
-    if pseudo is not None:
-        _check_pseudo(pseudo, len(np.atleast_1d(np.asarray(edges))))
     arrays = {
         "feature_ptr": ptr,
         "feature_index": index,
         "feature_value": value,
         "edge_index": edge_index,
     }
-    return Graph(NODE_LABELS, arrays, num_nodes, edge_index.shape[1])
+    if positions is not None:
+        arrays[POSITIONS] = _positions(positions, num_nodes, (2, 3))
+    if pseudo is not None:
+        rows = _pseudo(pseudo, len(np.atleast_1d(np.asarray(edges))))
+        if coordinates is not None and coordinates.name == PSEUDO:
+            rows = _of_edges(rows, np.asarray(edges), edge_index, num_nodes, undirected)
+        arrays[PSEUDO] = rows
+    if coordinates is not None:
+        _check_coordinates(arrays, coordinates)
+    return Graph(NODE_LABELS, arrays, num_nodes, edge_index.shape[1], coordinates)
 
 
 def label_graph(
@@ -202,12 +216,44 @@ def _positions(positions: Any, num_nodes: int, widths: tuple[int, ...]) -> np.nd
     return check_finite(array, "graph.positions")
 
 
-def _check_pseudo(pseudo: Any, num_edges: int) -> None:
+def _pseudo(pseudo: Any, num_edges: int) -> np.ndarray:
     array = _rows(pseudo, num_edges, "graph.pseudo", "edge")
     outside = ~((array >= 0) & (array <= 1))
     if outside.any():
         e, d = (int(i[0]) for i in np.nonzero(outside))
         raise InvalidGraph(f"must lie in [0, 1], got {array[e, d]:g}", f"graph.pseudo[{e}][{d}]")
+    return array.astype(np.float32)
+
+
+def _of_edges(
+    pseudo: np.ndarray, edges: np.ndarray, edge_index: np.ndarray, num_nodes: int, undirected: bool
+) -> np.ndarray:
+    """The rows of the edges that are kept, in their order."""
+    if undirected:
+        raise InvalidGraph(
+            "must be false where pseudo is used: it says nothing of an edge's reverse",
+            "graph.undirected",
+        )
+    key, first, count = np.unique(
+        edges[:, 1].astype(np.int64) * num_nodes + edges[:, 0],
+        return_index=True, return_counts=True,
+    )  # fmt: skip
+    if (count > 1).any():
+        twice = edges[first[count > 1][0]].tolist()
+        raise InvalidGraph(f"must name each edge once where pseudo is used, got {twice} again",
+                           "graph.edges")  # fmt: skip
+    kept = np.searchsorted(key, edge_index[1] * num_nodes + edge_index[0])
+    rows: np.ndarray = pseudo[first[kept]]
+    return rows
+
+
+def _check_coordinates(arrays: dict[str, np.ndarray], wanted: Coordinates) -> None:
+    path = f"graph.{wanted.name}"
+    if wanted.name not in arrays:
+        raise InvalidGraph(f"is missing: this network takes {wanted.name}", path)
+    size = arrays[wanted.name].shape[1]
+    if size != wanted.size:
+        raise InvalidGraph(f"must have {wanted.size} numbers in each row, got {size}", path)
 
 
 def _rows(value: Any, count: int, path: str, of: str = "node") -> np.ndarray:

@@ -180,7 +180,7 @@ def write_entry(
         name=recipe.name,
         net=recipe.net,
         parameters=problem.parameters,
-        pseudo=recipe.pseudo,
+        pseudo=problem.pseudo,
         description=recipe.description,
         version=recipe.version,
         labels=problem.labels,

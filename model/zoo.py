@@ -18,7 +18,7 @@ from model.anymesh.net import AnyMeshNet
 from model.errors import BundleError
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
 from model.nets import CorrespondenceNet, GridNet, NodeNet, SuperpixelNet
-from model.pseudo import CARTESIAN, DEGREE
+from model.pseudo import CARTESIAN
 from model.tasks import GRID, SUPERPIXELS
 
 NETS: dict[str, tuple[type[nn.Module], str]] = {
@@ -79,9 +79,9 @@ class ZooEntry:
     def build(self) -> nn.Module:
         """The network, with weights still to be loaded."""
         parameters = dict(self.parameters)
-        if self.net == "superpixels":
+        if self.net in ("superpixels", "node"):
             parameters["pseudo"] = self.pseudo
-        elif self.pseudo != (DEGREE if self.net == "node" else CARTESIAN):
+        elif self.pseudo != CARTESIAN:
             raise BundleError(f"pseudo of a {self.net} network cannot be {self.pseudo!r}")
         if isinstance(parameters.get("channels"), list):
             parameters["channels"] = tuple(parameters["channels"])

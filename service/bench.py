@@ -26,7 +26,9 @@ def measure(models: Path, settings: Settings, seconds: float = 2.0) -> Table:
     for path in paths:
         bundle = open_bundle(path)
         manifest = bundle.manifest
-        graph = request_graph(manifest.task, bundle.sample, manifest.num_features)
+        graph = request_graph(
+            manifest.task, bundle.sample, manifest.num_features, manifest.coordinates
+        )
         runtime = open_runtime(bundle, settings.runtime, settings.devices[0], settings.run_threads)
         for _ in range(3):  # TorchScript specialises on its first runs
             runtime.run(pack([graph]), {"top_k": 1, "refine": 0})

@@ -214,13 +214,21 @@ class _Calls:
         )
 
     def _node_labels(
-        self, edges: ArrayLike, features: ArrayLike, undirected: bool, model: str | None
+        self,
+        edges: ArrayLike,
+        features: ArrayLike,
+        undirected: bool,
+        model: str | None,
+        coordinates: dict[str, ArrayLike | None],
     ) -> Call[NodeLabels]:
         chosen = yield from self._choose("node-labels", model)
         inputs: Tensors = {
             "features": np.ascontiguousarray(features, np.float32),
             "edge_index": _edge_index(edges, undirected),
         }
+        for name, rows in coordinates.items():
+            if rows is not None:
+                inputs[name] = np.ascontiguousarray(rows, np.float32)
         answer, arrays = yield from self._infer(chosen["name"], inputs, {})
         labels, names = arrays["labels"], chosen["labels"]
         return NodeLabels(
@@ -414,10 +422,16 @@ class Client(_Calls):
         features: ArrayLike,
         *,
         undirected: bool = True,
+        positions: ArrayLike | None = None,
+        pseudo: ArrayLike | None = None,
         model: str | None = None,
     ) -> NodeLabels:
-        """A class for every node: edges [E, 2], features [N, F]."""
-        return self._run(self._node_labels(edges, features, undirected, model))
+        """A class for every node: edges [E, 2], features [N, F].
+
+        `positions` [N, D] or `pseudo` [E, D] for a model that takes them.
+        """
+        places = {"positions": positions, "pseudo": pseudo}
+        return self._run(self._node_labels(edges, features, undirected, model, places))
 
     def graph_label(
         self,
@@ -516,10 +530,16 @@ class AsyncClient(_Calls):
         features: ArrayLike,
         *,
         undirected: bool = True,
+        positions: ArrayLike | None = None,
+        pseudo: ArrayLike | None = None,
         model: str | None = None,
     ) -> NodeLabels:
-        """A class for every node: edges [E, 2], features [N, F]."""
-        return await self._run(self._node_labels(edges, features, undirected, model))
+        """A class for every node: edges [E, 2], features [N, F].
+
+        `positions` [N, D] or `pseudo` [E, D] for a model that takes them.
+        """
+        places = {"positions": positions, "pseudo": pseudo}
+        return await self._run(self._node_labels(edges, features, undirected, model, places))
 
     async def graph_label(
         self,

@@ -142,8 +142,9 @@ def _graph_json(document: Document, task: str, model: Model, settings: Settings)
     width = model.manifest.num_features
     if task == NODE_LABELS:
         return node_graph(
-            num_nodes, edges, features, undirected, positions, pseudo, num_features=width
-        )
+            num_nodes, edges, features, undirected, positions, pseudo, width,
+            model.manifest.coordinates,
+        )  # fmt: skip
     if isinstance(features, SparseFeatures):
         raise Invalid("must be rows of numbers for this task", path="graph.features")
     if positions is None:

@@ -6,7 +6,7 @@ import asyncio
 import colorsys
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from model.errors import InvalidGraph
+from model.graph import GRAPH_LABEL, NODE_LABELS
 from service.client import AsyncClient
 from service.settings import Settings
 
@@ -100,9 +101,7 @@ def _question(file: Path) -> Question:
         )
     if "mesh" in asked:
         return Question("v1/correspondence", "application/json", content)
-    # a graph with positions is classified as a whole, one without by its nodes
-    whole = isinstance(asked["graph"], dict) and "positions" in asked["graph"]
-    return Question(f"v1/{'graph-label' if whole else 'node-labels'}", "application/json", content)
+    return Question("v1/node-labels", "application/json", content)  # until a model is chosen
 
 
 async def _answer(question: Question, ask: Ask, models: Path, against: str | None) -> Answer:
@@ -123,6 +122,8 @@ async def _converse(client: AsyncClient, question: Question, ask: Ask) -> Answer
     if question.kind == "application/json":  # its options are in the body
         asked = orjson.loads(question.content)
         asked |= ask.said(body=True)
+        if "mesh" not in asked:
+            question = replace(question, route=f"v1/{await _graph_task(client, asked)}")
         body = await client.post(question.route, orjson.dumps(asked), question.kind)
     else:
         body = await client.post(
@@ -132,6 +133,16 @@ async def _converse(client: AsyncClient, question: Question, ask: Ask) -> Answer
     if question.route == "v1/correspondence":
         reference = await client.get(body["reference"]["href"].lstrip("/"))
     return Answer(question, body, reference)
+
+
+async def _graph_task(client: AsyncClient, asked: dict[str, Any]) -> str:
+    """What the named model is for; else a graph with positions is classified as a whole."""
+    known = (await client.get("v1/models"))["models"]
+    name = str(asked.get("model") or "").partition("@")[0]
+    tasks = {model["task"] for model in known if not name or model["name"] == name}
+    placed = isinstance(asked["graph"], dict) and "positions" in asked["graph"]
+    first, second = (GRAPH_LABEL, NODE_LABELS) if placed else (NODE_LABELS, GRAPH_LABEL)
+    return second if second in tasks and first not in tasks else first
 
 
 def write_answer(answer: Answer, out: Path | None, console: Console) -> None:

@@ -186,7 +186,9 @@ class Repository:
 
     def _warm(self, model: Model) -> None:
         """Answer the bundle's own sample on every device, alone and in company."""
-        graph = request_graph(model.task, model.bundle.sample, model.manifest.num_features)
+        graph = request_graph(
+            model.task, model.bundle.sample, model.manifest.num_features, model.manifest.coordinates
+        )
         sizes = _WARM_SIZES if graph.num_nodes <= self._settings.small_nodes else (1,)
         for device in self._settings.devices:
             prepare_thread(self._settings.run_threads, device)

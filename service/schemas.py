@@ -46,9 +46,12 @@ class GraphBody(BaseModel):
         default=True, description="Whether each edge also stands for its reverse."
     )
     features: list[list[float]] | SparseFeatureRows
-    positions: list[list[float]] | None = Field(default=None, description="One [x, y] per node.")
+    positions: list[list[float]] | None = Field(
+        default=None, description="One [x, y] or [x, y, z] per node, where the model takes them."
+    )
     pseudo: list[list[float]] | None = Field(
-        default=None, description="One row in [0, 1] per edge."
+        default=None,
+        description="One row in [0, 1] per edge, where the model takes them, of directed edges.",
     )
 
 

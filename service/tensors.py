@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.graph import CORRESPONDENCE, NODE_LABELS, Graph
+from model.graph import CORRESPONDENCE, NODE_LABELS, POSITIONS, PSEUDO, Graph
 from model.tasks import label_graph, mesh_graph, node_graph
 from service.carry import carry
 from service.errors import BadRequest, Invalid, TooLarge
@@ -45,7 +45,9 @@ def inputs_of(model: Model) -> list[TensorFacts]:
     features = TensorFacts("features", "FP32", [-1, width])
     edges = TensorFacts("edge_index", "INT64", [2, -1])
     if model.task == NODE_LABELS:
-        return [features, edges]
+        taken = model.manifest.coordinates
+        extra = [] if taken is None else [TensorFacts(taken.name, "FP32", [-1, taken.size])]
+        return [features, edges, *extra]
     return [features, TensorFacts("positions", "FP32", [-1, 2]), edges]
 
 
@@ -91,7 +93,10 @@ def _graph(model: Model, tensors: Arrays, undirected: bool, settings: Settings) 
     _check_rows(edge_index.T, "edge_index", limit)
     width = model.manifest.num_features
     if model.task == NODE_LABELS:
-        return node_graph(len(features), edge_index.T, features, undirected, num_features=width)
+        return node_graph(
+            len(features), edge_index.T, features, undirected, tensors.get(POSITIONS),
+            tensors.get(PSEUDO), width, model.manifest.coordinates,
+        )  # fmt: skip
     positions = tensors["positions"]
     return label_graph(
         len(features), edge_index.T, features, positions, undirected, num_features=width

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from model.datasets.cora import NodeData
 from model.datasets.files import InvalidData, MissingData
+from model.graph import POSITIONS, PSEUDO, Coordinates
 from model.tasks import SparseFeatures, node_graph
 
 WHERE = (
@@ -32,13 +33,25 @@ def load_graph_file(path: Path, seed: int = 0) -> NodeData:
     if labels.max() >= len(names):
         raise InvalidData(f"{path}: label {labels.max()} has no name among {len(names)}")
     features = _features(graph.get("features"))
-    built = node_graph(num_nodes, graph.get("edges"), features, graph.get("undirected", True))
+    positions, pseudo = graph.get("positions"), graph.get("pseudo")
+    built = node_graph(
+        num_nodes, graph.get("edges"), features, graph.get("undirected", True), positions, pseudo,
+        coordinates=_coordinates(positions, pseudo),
+    )  # fmt: skip
     known = np.random.default_rng(seed).permutation(np.nonzero(labels >= 0)[0])
     train, validation, test = np.split(known, [int(0.7 * len(known)), int(0.8 * len(known))])
     if min(len(train), len(validation), len(test)) == 0:
         raise InvalidData(f"{path}: at least 10 labelled nodes are needed, got {len(known)}")
     size = features.size if isinstance(features, SparseFeatures) else len(features[0])
     return NodeData(built, size, labels, names, train, validation, test)
+
+
+def _coordinates(positions: Any, pseudo: Any) -> Coordinates | None:
+    """What the network is to see: pseudo-coordinates if there are any, else positions."""
+    for name, rows in ((PSEUDO, pseudo), (POSITIONS, positions)):
+        if isinstance(rows, list) and rows and isinstance(rows[0], list) and rows[0]:
+            return Coordinates(name, len(rows[0]))
+    return None
 
 
 def _features(value: Any) -> Any:

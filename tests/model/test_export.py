@@ -11,13 +11,13 @@ from model import export
 from model.bundle import open_bundle
 from model.errors import BundleError
 from model.export import arguments, compare, export_all, export_bundle, run
-from model.graph import Graph
+from model.graph import Coordinates, Graph
 from model.nets import SuperpixelNet
 from model.onnx_export import export_onnx, run_onnx
 from model.request import request_graph
 from model.serving import serve
 from model.tasks import image_graph, label_graph, mesh_graph, node_graph
-from model.zoo import read_zoo
+from model.zoo import ZooEntry, read_zoo, write_zoo
 from tests.toys import TOYS, make_toy_zoo
 
 rng = np.random.default_rng(0)
@@ -69,6 +69,51 @@ def test_onnx_knows_every_degree_and_polar_coordinates(pseudo, degree):
     inputs = arguments(graphs_of("toy-superpixels"))
     expected = run(serve(net), inputs)
     compare(expected, run_onnx(export_onnx(net), inputs, repeats=1), "ONNX Runtime")
+
+
+PLACES = {
+    "plane": ("cartesian", Coordinates("positions", 2)),
+    "space": ("cartesian", Coordinates("positions", 3)),
+    "around": ("polar", Coordinates("positions", 2)),
+    "edges": ("given", Coordinates("pseudo", 2)),
+}
+
+
+def placed_graphs(coordinates: Coordinates) -> list[Graph]:
+    graphs = []
+    for n, e in ((15, 40), (4, 0), (30, 70)):
+        edges = np.unique(rng.integers(0, n, (e, 2)), axis=0)
+        positions = rng.normal(size=(n, 3 if coordinates.size == 3 else 2))
+        pseudo = rng.random((len(edges), 2)) if len(edges) else np.zeros((0, 2))
+        features = rng.integers(0, 2, (n, 20))
+        graphs.append(node_graph(n, edges, features, False, positions, pseudo, 20, coordinates))
+    return graphs
+
+
+@pytest.mark.parametrize("kind", PLACES)
+def test_node_networks_take_positions_or_pseudo_coordinates(kind, tmp_path):
+    pseudo, coordinates = PLACES[kind]
+    torch.manual_seed(0)
+    parameters = {"num_features": 20, "kernel_size": 3, "dimensions": coordinates.size}
+    entry = ZooEntry(name="placed", net="node", parameters=parameters, pseudo=pseudo)
+    net = entry.build().eval()
+    write_zoo(tmp_path / "zoo", entry, net.state_dict(), half=False)
+    bundle = open_bundle(export_bundle(tmp_path / "zoo", tmp_path / "bundles"))
+    assert bundle.manifest.coordinates == coordinates
+    scripted = torch.jit.load(bundle.file("model.ts"))
+    onnx_model = bundle.file("model.onnx").read_bytes()
+    graphs = placed_graphs(coordinates)
+    together = run(serve(net), arguments(graphs))[0]
+    alone = np.concatenate([run(serve(net), arguments([graph]))[0] for graph in graphs])
+    assert np.array_equal(together, alone)
+    for batch in [graphs, *([graph] for graph in graphs)]:
+        inputs = arguments(batch)
+        assert list(inputs) == [spec.name for spec in bundle.manifest.inputs]
+        expected = run(serve(net), inputs)
+        assert np.array_equal(expected[0], run(scripted, inputs)[0])
+        compare(expected, run_onnx(onnx_model, inputs, repeats=1), "ONNX Runtime")
+    elsewhere = placed_graphs(coordinates)  # the same kind of graph, other places
+    assert not np.array_equal(together, run(serve(net), arguments(elsewhere))[0])
 
 
 @pytest.mark.parametrize("name", TOYS)

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from model.errors import InvalidGraph, UnsupportedTask
+from model.graph import Coordinates, pack
 from model.request import request_graph
 from model.tasks import SparseFeatures, grid, image_graph, label_graph, node_graph
 
@@ -180,3 +181,46 @@ def test_an_incomplete_request_names_what_is_missing(task, body, path):
 def test_a_request_for_an_unknown_task_is_refused():
     with pytest.raises(UnsupportedTask, match="unknown task 'dance'"):
         request_graph("dance", {})
+
+
+PSEUDO = Coordinates("pseudo", 1)
+
+
+def test_pseudo_coordinates_follow_their_edges():
+    edges = [[2, 0], [1, 1], [0, 2], [1, 0]]
+    graph = node_graph(3, edges, np.eye(3), False, None, [[0.1], [0.2], [0.3], [0.4]], 3, PSEUDO)
+    assert graph.arrays["edge_index"].T.tolist() == [[1, 0], [2, 0], [0, 2]]
+    assert graph.arrays["pseudo"].ravel().tolist() == pytest.approx([0.4, 0.1, 0.3])
+
+
+@pytest.mark.parametrize(
+    "edges, undirected, positions, pseudo, wanted, path, message",
+    [
+        ([[0, 1]], True, None, [[0.5]], PSEUDO, "graph.undirected", "must be false where pseudo"),
+        ([[0, 1]] * 2, False, None, [[0], [1]], PSEUDO, "graph.edges", r"got \[0, 1\] again"),
+        ([[0, 1]], False, None, None, PSEUDO, "graph.pseudo", "is missing: this network takes ps"),
+        ([[0, 1]], False, None, [[0, 1]], PSEUDO, "graph.pseudo", "1 numbers in each row, got 2"),
+        ([[0, 1]], True, None, [[0]], Coordinates("positions", 2), "graph.positions", "is missing"),
+        ([[0, 1]], True, np.eye(3), None, Coordinates("positions", 2), "graph.positions", "got 3"),
+    ],
+)  # fmt: skip
+def test_coordinates_a_network_cannot_take_are_refused(
+    edges, undirected, positions, pseudo, wanted, path, message
+):
+    with pytest.raises(InvalidGraph, match=message) as caught:
+        node_graph(3, edges, np.eye(3), undirected, positions, pseudo, 3, wanted)
+    assert caught.value.path == path
+
+
+def test_coordinates_nobody_takes_are_checked_and_change_nothing():
+    plain = pack([node_graph(3, [[0, 1]], np.eye(3))])
+    placed = pack([node_graph(3, [[0, 1]], np.eye(3), True, np.eye(3), [[0.5]])])
+    assert plain.keys() == placed.keys()
+
+
+def test_graphs_of_different_coordinates_share_no_batch():
+    placed = node_graph(
+        3, [[0, 1]], np.eye(3), True, np.eye(3), None, 3, Coordinates("positions", 3)
+    )
+    with pytest.raises(InvalidGraph, match="the same coordinates"):
+        pack([placed, node_graph(3, [[0, 1]], np.eye(3))])

@@ -2,6 +2,7 @@ import json
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,6 +202,46 @@ def test_a_whole_training_from_a_file_leaves_a_zoo_entry(tmp_path: Path):
     trained = train("graph", path, tmp_path / "out", name="parity", steps=100, quiet=True)
     assert trained.finished and trained.validation == 1.0
     assert read_zoo(tmp_path / "out")[0].name == "parity"
+
+
+def compass(pseudo: bool = False) -> dict[str, Any]:
+    """Pairs of nodes; a node's label says on which side of it the other lies."""
+    rng = np.random.default_rng(0)
+    start = rng.uniform(-9, 9, (40, 2))
+    side = rng.choice([-1.0, 1.0], 40)
+    positions = np.stack([start, start + np.stack([side, rng.uniform(-0.3, 0.3, 40)], 1)], 1)
+    edges = np.arange(80).reshape(40, 2)
+    graph = {"num_nodes": 80, "edges": edges.tolist(), "features": [[1.0]] * 80}
+    if pseudo:
+        both = np.concatenate([edges, edges[:, ::-1]])
+        flat = positions.reshape(80, 2)
+        offset = flat[both[:, 0], :1] - flat[both[:, 1], :1]
+        graph |= {"edges": both.tolist(), "undirected": False}
+        graph["pseudo"] = (offset / 2 + 0.5).clip(0, 1).tolist()
+    else:
+        graph["positions"] = positions.reshape(80, 2).tolist()
+    labels = np.stack([side > 0, side < 0], 1).astype(int).ravel()
+    return {"graph": graph, "labels": labels.tolist(), "names": ["left", "right"]}
+
+
+@pytest.mark.parametrize("pseudo", [False, True])
+def test_a_graph_with_positions_or_pseudo_coordinates_is_learned_by_them(
+    pseudo: bool, tmp_path: Path
+):
+    content = compass(pseudo)
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(content))
+    trained = train("graph", path, tmp_path / "placed", name="compass", steps=100, quiet=True)
+    assert trained.validation == 1.0
+    entry, _ = read_zoo(tmp_path / "placed")
+    assert entry.pseudo == ("given" if pseudo else "cartesian")
+    assert entry.parameters["dimensions"] == (1 if pseudo else 2)
+    for name in ("positions", "pseudo"):  # without them nothing tells the nodes apart
+        content["graph"].pop(name, None)
+    path.write_text(json.dumps(content))
+    blind = train("graph", path, tmp_path / "blind", name="blind", steps=100, quiet=True)
+    assert blind.validation is not None and blind.validation < 0.9
+    assert read_zoo(tmp_path / "blind")[0].pseudo == "degree"
 
 
 def test_unknown_tasks_are_named(tmp_path: Path):

@@ -70,7 +70,10 @@ def test_broken_or_missing_files_are_refused(tmp_path):
         (dict(net="transformer"), "net must be one of"),
         (dict(parameters=[]), "parameters must be an object"),
         (dict(parameters={"colour": 3}), "do not fit a node network"),
-        (dict(pseudo="polar"), "pseudo of a node network cannot be 'polar'"),
+        (
+            dict(pseudo="polar"),
+            "parameters do not fit a node network: polar pseudo-coordinates have 2",
+        ),
         (dict(image="photo"), "image must be superpixels, grid or null"),
         (dict(net="correspondence"), "needs a reference mesh"),
         (dict(reference="/etc/passwd"), "reference must be letters"),
