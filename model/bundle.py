@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @dataclass(frozen=True)
@@ -202,7 +203,7 @@ def write_bundle(
         final.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=".export-", dir=final.parent))
     except OSError as error:
-        raise BundleError(f"{final} could not be written: {error.strerror}") from None
+        raise unwritable(final, error) from None
     try:
         for name, content in files.items():
             _write(aside / check_name(name, "a file name"), content)
@@ -216,15 +217,21 @@ def write_bundle(
         os.rename(aside, final)
         shutil.rmtree(final / "replaced", ignore_errors=True)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "the disk is full" if full else error.strerror
-        raise BundleError(f"{final} could not be written: {reason}") from None
+        raise unwritable(final, error) from None
     finally:
         if aside.exists():
             if (aside / "replaced").exists():
                 os.rename(aside / "replaced", final)
             shutil.rmtree(aside, ignore_errors=True)
     return final
+
+
+def unwritable(path: Path, error: OSError) -> BundleError:
+    """Why a bundle could not be written, and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return BundleError(f"{path} could not be written: the disk is full")
+    cure = "; name a directory that may be written" if error.errno in _READ_ONLY else ""
+    return BundleError(f"{path} could not be written: {error.strerror}{cure}")
 
 
 def _write(path: Path, content: bytes) -> None:

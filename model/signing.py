@@ -88,10 +88,14 @@ def check_signature(folder: Path, manifest: bytes, trusted: Collection[str]) -> 
 
 def sign_bundle(folder: Path, key: Ed25519PrivateKey) -> Path:
     """Sign the manifest of a bundle on disk, after checking that its files are what it says."""
-    from model.bundle import MANIFEST, open_bundle  # which checks signatures by this module
+    # which checks signatures by this module
+    from model.bundle import MANIFEST, open_bundle, unwritable
 
     manifest = (folder / MANIFEST).read_bytes() if (folder / MANIFEST).is_file() else b""
     open_bundle(folder)
     aside = folder / f".{SIGNATURE}"
-    aside.write_bytes(sign(manifest, key))
-    return aside.rename(folder / SIGNATURE)
+    try:
+        aside.write_bytes(sign(manifest, key))
+        return aside.rename(folder / SIGNATURE)
+    except OSError as error:
+        raise unwritable(folder, error) from None

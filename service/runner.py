@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import threading
+import warnings
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -94,17 +96,33 @@ def check_device(device: str, runtime: str) -> None:
             )
     if not device.startswith("cuda"):
         return
-    if not torch.cuda.is_available():
-        why = (
-            "no usable NVIDIA driver or device was found"
-            if torch.version.cuda
-            else f"this PyTorch ({torch.__version__}) is built without CUDA"
-        )
-        raise DeviceError(f"device {device} was asked for, but {why}; use --device cpu")
+    # torch tells of a driver that is too old in a warning; here it becomes part of the one line
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        available = torch.cuda.is_available()
+    if not available:
+        raise DeviceError(f"device {device} was asked for, but {_why_no_cuda(said)}")
     count = torch.cuda.device_count()
     index = int(device.partition(":")[2] or 0)
     if index >= count:
         raise DeviceError(f"device {device} was asked for, but only {count} CUDA devices are here")
+
+
+def _why_no_cuda(said: list[warnings.WarningMessage]) -> str:
+    if not torch.version.cuda:
+        return f"this PyTorch ({torch.__version__}) is built without CUDA; use --device cpu"
+    for warning in said:
+        if found := re.search(r"driver .*too old \(found version (\d+)\)", str(warning.message)):
+            version = int(found[1])
+            return (
+                f"the NVIDIA driver is too old: it has CUDA {version // 1000}."
+                f"{version % 1000 // 10}, this PyTorch needs {torch.version.cuda}; "
+                "update the driver or use --device cpu"
+            )
+    return (
+        "no usable NVIDIA driver or device was found; check that nvidia-smi lists one "
+        "(in a container: run it with --gpus all), or use --device cpu"
+    )
 
 
 def open_runtime(bundle: Bundle, kind: str, device: str, threads: int) -> Runtime:

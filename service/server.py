@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import time
 from types import FrameType
@@ -54,20 +55,52 @@ def check(settings: Settings) -> None:
     """Everything that would fail later, found before a port is taken."""
     for device in settings.devices:
         check_device(device, settings.runtime)
-    if not settings.models.is_dir():
+    _check_models(settings)
+    _check_tls(settings)
+    Doorkeeper(settings)  # reads the key file
+
+
+def _check_models(settings: Settings) -> None:
+    folder = settings.models
+    if not folder.is_dir():
         raise StartupError(
-            f"there is no directory {settings.models}; export models with 'splinecnn export', "
+            f"there is no directory {folder}; export models with 'splinecnn export', "
             "or name another with --models"
         )
-    if not any(settings.models.glob("*/*/manifest.json")):
+    if not os.access(folder, os.R_OK | os.X_OK):
         raise StartupError(
-            f"{settings.models} holds no bundle (<name>/<version>/manifest.json); "
+            f"user {os.geteuid()} may not read the directory {folder}; "
+            "let it read and enter, or name another with --models"
+        )
+    found = {manifest.parent.parent.name for manifest in folder.glob("*/*/manifest.json")}
+    if not found:
+        raise StartupError(
+            f"{folder} holds no bundle (<name>/<version>/manifest.json); "
             "make some with 'splinecnn export'"
         )
+    asked = [("--only", name) for name in settings.only]
+    asked += [("--default-models", name) for name in settings.default_models.values()]
+    for flag, name in asked:
+        if name not in found:
+            raise StartupError(
+                f"{flag} names {name!r}, but {folder} holds {', '.join(sorted(found))}; "
+                f"make it with 'splinecnn export {name}', or leave it out"
+            )
+
+
+def _check_tls(settings: Settings) -> None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
     for path in (settings.tls_cert, settings.tls_key):
-        if path is not None and not path.is_file():
+        if not path.is_file():
             raise StartupError(f"there is no file {path}, which TLS needs")
-    Doorkeeper(settings)  # reads the key file
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        raise StartupError(
+            f"TLS cannot use {settings.tls_cert} with {settings.tls_key}: "
+            f"{error.strerror or error}; give a certificate and its own key, both in PEM"
+        ) from None
 
 
 def listen(settings: Settings) -> socket.socket:

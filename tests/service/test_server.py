@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +173,8 @@ def test_a_port_in_use_is_one_line(settings: Make, capsys: pytest.CaptureFixture
         ({"api_keys_file": Path("no-keys")}, "cannot read the key file no-keys"),
         ({"tls_cert": Path("no.pem"), "tls_key": Path("no.key")}, "there is no file no.pem"),
         ({"host": "256.1.1.1"}, "cannot listen on 256.1.1.1"),
+        ({"only": "cora,tea"}, "--only names 'tea', but "),
+        ({"default_models": "node-labels=tea"}, "--default-models names 'tea', but "),
     ],
 )
 def test_what_cannot_be_served_is_refused_in_one_line(
@@ -193,6 +197,72 @@ def test_an_empty_directory_says_how_to_fill_it(
 ) -> None:
     assert run(settings(models=tmp_path)) == REFUSED
     assert "splinecnn export" in capsys.readouterr().err
+
+
+def test_a_certificate_that_is_none_is_one_line(
+    settings: Make, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_text("tea")
+    key.write_text("milk")
+    assert run(settings(tls_cert=cert, tls_key=key)) == REFUSED
+    line = capsys.readouterr().err
+    assert f"TLS cannot use {cert} with {key}: " in line and "both in PEM" in line
+    assert line.count("\n") == 1
+
+
+def _run_unprivileged(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """As a user for whom modes count: root may read and write whatever they say."""
+    command = [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)]
+    if os.geteuid() == 0:
+        if shutil.which("setpriv") is None:
+            pytest.skip("setpriv is not installed (Debian: util-linux)")
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+
+def test_a_directory_that_may_not_be_read_is_one_line(own_bundles: Path) -> None:
+    own_bundles.chmod(0o311)
+    done = _run_unprivileged(
+        "import sys; from service.server import run; from service.settings import Settings; "
+        "sys.exit(run(Settings(models=sys.argv[1], port=0)))",
+        own_bundles,
+    )
+    own_bundles.chmod(0o755)
+    assert done.returncode == REFUSED
+    assert f"may not read the directory {own_bundles}" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_writing_into_a_read_only_directory_is_one_line(
+    own_bundles: Path, toy_bundles: Path
+) -> None:
+    own_bundles.chmod(0o555)
+    done = _run_unprivileged(
+        "import sys; from service.cli import main; main()",
+        "export",
+        toy_bundles.parent / "zoo" / "cora",
+        "--out",
+        own_bundles / "new",
+    )
+    own_bundles.chmod(0o755)
+    assert done.returncode == 1
+    assert "could not be written: Permission denied; name a directory" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_old_driver_is_named_with_what_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn() -> bool:  # what torch 2.13 does with a driver of CUDA 12.2
+        text = "CUDA initialization: The NVIDIA driver on your system is too old (found version "
+        warnings.warn(f"{text}12020). Please update your GPU driver", stacklevel=1)
+        return False
+
+    monkeypatch.setattr("torch.cuda.is_available", warn)
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    wanted = "driver is too old: it has CUDA 12.2, this PyTorch needs 13.0; update the driver"
+    with pytest.raises(DeviceError, match=wanted):
+        check_device("cuda", "torchscript")
 
 
 def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
