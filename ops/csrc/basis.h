@@ -6,7 +6,8 @@
 #ifdef __CUDACC__
 #define SPLINECNN_INLINE __host__ __device__ inline
 #else
-#define SPLINECNN_INLINE inline
+// always inlined: a copy compiled for a newer processor must not be picked by the linker for all
+#define SPLINECNN_INLINE inline __attribute__((always_inline))
 #endif
 
 namespace splinecnn {

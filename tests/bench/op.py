@@ -180,7 +180,8 @@ def install_peer(folder: Path) -> Path:
         site = subprocess.run([python, "-c", say], capture_output=True, text=True, check=True)
         Path(site.stdout.strip(), "torch.pth").write_text(sysconfig.get_path("purelib"))
         pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-        subprocess.run([*pip, PEER], check=True)
+        for package in ("setuptools>=77", PEER):  # what came with the environment may be too old
+            subprocess.run([*pip, package], check=True)
         (folder / "ready").touch()
     return python
 

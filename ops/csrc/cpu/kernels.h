@@ -3,7 +3,27 @@
 
 #include <cstdint>
 
+#include "../basis.h"
+
 namespace splinecnn::cpu {
+
+constexpr int MAX_LANES = 128;
+
+// The active functions of some edges, one beside the other: pseudo [D, lanes] becomes value and
+// weight [S, lanes]. `lanes` is 16 times something, at most MAX_LANES; divisor [lanes] may be null.
+template <typename T>
+struct Expand {
+  const Spline& spline;
+  int64_t lanes;
+  const T *pseudo, *divisor;
+  bool keep_zeros;  // otherwise the weight of a zero becomes -1
+  T* value;
+  int32_t* weight;
+};
+
+struct Expanded {
+  bool outside, dropped;  // whether a coordinate was outside [0, 1]; whether a weight became -1
+};
 
 // A checked plan (see Plan in ops/spline.py); node i of tile t lies in [t * size, (t + 1) * size).
 template <typename T>
@@ -63,6 +83,7 @@ struct Head {
 
 template <typename T>
 struct Kernels {
+  Expanded (*expand)(const Expand<T>&);
   Combine<T, int32_t> combine32;
   Combine<T, int64_t> combine64;
   void (*conv_tile)(const Conv<T>&, int64_t tile);

@@ -1,121 +1,17 @@
-// Basis values, and the plan: every (edge, active weight) sorted by (tile, weight, node).
+// The plan: every (edge, active weight) sorted by (tile, weight, node), and the same reversed.
 #include <torch/csrc/stable/library.h>
 
 #include <memory>
 #include <numeric>
 #include <tuple>
-#include <utility>
 #include <vector>
 
-#include "tensors.h"
+#include "expand.h"
 
 namespace splinecnn::cpu {
 namespace {
 
-using Sizes = std::vector<int64_t>;
 using Plan = std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>;
-
-// All basis products and weight indices of one edge; D and DEGREE are constants where it pays.
-template <typename T>
-inline void expand_as(const Spline& spline, int D, int degree, const T* pseudo, T* value,
-                      int32_t* index) {
-  Position<T> at;
-  place(spline, D, degree, pseudo, &at);
-  value[0] = T(1);
-  index[0] = 0;
-  for (int d = 0, size = 1; d < D; ++d, size *= degree + 1)
-    for (int i = degree; i >= 0; --i)
-      for (int s = 0; s < size; ++s) {
-        value[i * size + s] = at.value[d][i] * value[s];
-        index[i * size + s] = at.index[d][i] + index[s];
-      }
-}
-
-template <typename T>
-void expand(const Spline& spline, const T* pseudo, T* value, int32_t* index) {
-  if (spline.degree == 1 && spline.D == 2) return expand_as(spline, 2, 1, pseudo, value, index);
-  if (spline.degree == 1 && spline.D == 3) return expand_as(spline, 3, 1, pseudo, value, index);
-  expand_as(spline, spline.D, spline.degree, pseudo, value, index);
-}
-
-// The first coordinate outside [0, 1] of some edges, noted as e * D + d.
-template <typename T>
-bool inside(const T* pseudo, int64_t edge, int D, FirstPlace* outside) {
-  for (int d = 0; d < D; ++d)
-    if (!(pseudo[edge * D + d] >= T(0) && pseudo[edge * D + d] <= T(1))) {
-      outside->note(edge * D + d);
-      return false;
-    }
-  return true;
-}
-
-template <typename T>
-void report(const FirstPlace& outside, const T* pseudo, int D) {
-  if (outside.any()) fail_pseudo(pseudo[outside.at()], outside.at() / D, outside.at() % D);
-}
-
-constexpr int64_t EDGES_AT_ONCE = 1024;
-
-std::tuple<Tensor, Tensor> basis(const Tensor& pseudo, const Sizes& kernel_size,
-                                 const Sizes& is_open, int64_t degree) {
-  const Spline spline = check_spline(pseudo, kernel_size, is_open, degree);
-  const Tensor u = flat(pseudo);
-  const int64_t E = u.size(0), S = spline.S;
-  return with_dtype(u, [&](auto zero) {
-    using T = decltype(zero);
-    const Tensor value = make<T>({E, S}), index = make<int64_t>({E, S});
-    FirstPlace outside;
-    for_each((E + EDGES_AT_ONCE - 1) / EDGES_AT_ONCE, [&](int64_t part) {
-      std::vector<int32_t> narrow(S);
-      for (int64_t e = part * EDGES_AT_ONCE; e < std::min(E, (part + 1) * EDGES_AT_ONCE); ++e) {
-        if (!inside(data<T>(u), e, spline.D, &outside)) return;
-        expand(spline, data<T>(u) + e * spline.D, writable<T>(value) + e * S, narrow.data());
-        std::copy(narrow.begin(), narrow.end(), writable<int64_t>(index) + e * S);
-      }
-    });
-    report(outside, data<T>(u), spline.D);
-    return std::make_tuple(value, index);
-  });
-}
-
-Tensor basis_grad(const Tensor& grad, const Tensor& pseudo, const Sizes& kernel_size,
-                  const Sizes& is_open, int64_t degree) {
-  const Spline spline = check_spline(pseudo, kernel_size, is_open, degree);
-  check_like(grad, "grad", pseudo, 2, "[E, S]");
-  check_size(grad, "grad", 0, pseudo.size(0));
-  check_size(grad, "grad", 1, spline.S);
-  const Tensor u = flat(pseudo), g = flat(grad);
-  const int64_t E = u.size(0), S = spline.S, D = spline.D;
-  return with_dtype(u, [&](auto zero) {
-    using T = decltype(zero);
-    const Tensor out = make<T>({E, D});
-    FirstPlace outside;
-    for_each((E + EDGES_AT_ONCE - 1) / EDGES_AT_ONCE, [&](int64_t part) {
-      for (int64_t e = part * EDGES_AT_ONCE; e < std::min(E, (part + 1) * EDGES_AT_ONCE); ++e) {
-        if (!inside(data<T>(u), e, spline.D, &outside)) return;
-        Position<T> at;
-        place(spline, data<T>(u) + e * D, &at);
-        for (int d = 0; d < D; ++d) {
-          // the product rule: dimension d by its derivative, the others as they are
-          T v, slope[MAX_DEGREE + 1], kept[MAX_DEGREE + 1];
-          locate(spline, d, data<T>(u)[e * D + d], &v);
-          bspline_grad(v, spline.degree, slope);
-          for (int i = 0; i <= spline.degree; ++i) {
-            kept[i] = at.value[d][i];
-            at.value[d][i] = slope[i] * T(spline.intervals[d]);
-          }
-          T sum = T(0);
-          int index;
-          for (int s = 0; s < S; ++s) sum += data<T>(g)[e * S + s] * product(spline, at, s, &index);
-          for (int i = 0; i <= spline.degree; ++i) at.value[d][i] = kept[i];
-          writable<T>(out)[e * D + d] = sum;
-        }
-      }
-    });
-    report(outside, data<T>(u), spline.D);
-    return out;
-  });
-}
 
 // Tiles are as large as the cache likes, but at least a few for every thread.
 int64_t tile_count(int64_t nodes, int64_t K) {
@@ -126,76 +22,136 @@ int64_t tile_count(int64_t nodes, int64_t K) {
   return std::min((nodes + size - 1) / size, std::max<int64_t>(1, (int64_t(1) << 22) / K));
 }
 
-// Units (edges, or entries of another plan) by node: a counting sort, stable.
-struct ByNode {
-  std::vector<int32_t> ptr, unit;  // [nodes + 1], [units]
-
+// Units by node: a counting sort, stable. Units that come by node already stay as they are.
+class ByNode {
+ public:
   template <typename NodeOf>
-  ByNode(int64_t nodes, int64_t units, const NodeOf& node_of) : ptr(nodes + 2), unit(units) {
-    for (int64_t u = 0; u < units; ++u) ++ptr[node_of(u) + 2];
-    std::partial_sum(ptr.begin(), ptr.end(), ptr.begin());
-    for (int64_t u = 0; u < units; ++u) unit[ptr[node_of(u) + 1]++] = int32_t(u);
+  ByNode(int64_t nodes, int64_t units, const NodeOf& node_of) : ptr_(nodes + 2) {
+    bool sorted = true;
+    for (int64_t u = 1; u < units; ++u) sorted &= node_of(u - 1) <= node_of(u);
+    if (sorted) {
+      for (int64_t u = 0; u < units; ++u) ptr_[node_of(u) + 1] = int32_t(u + 1);
+      for (int64_t i = 0; i < nodes; ++i) ptr_[i + 1] = std::max(ptr_[i], ptr_[i + 1]);
+      return;
+    }
+    unit_.reset(new int32_t[units]);
+    for (int64_t u = 0; u < units; ++u) ++ptr_[node_of(u) + 2];
+    std::partial_sum(ptr_.begin(), ptr_.end(), ptr_.begin());
+    for (int64_t u = 0; u < units; ++u) unit_[ptr_[node_of(u) + 1]++] = int32_t(u);
   }
+
+  const int32_t* ptr() const { return ptr_.data(); }   // [nodes + 1]
+  const int32_t* unit() const { return unit_.get(); }  // null: the units themselves
+
+ private:
+  std::vector<int32_t> ptr_;
+  std::unique_ptr<int32_t[]> unit_;
 };
 
-// What units add to their nodes: S entries of a weight and a coefficient each.
+// Calls f with the number of entries per unit, as a constant where it pays.
+template <typename F>
+void with_entries(int64_t S, const F& f) {
+  if (S == 1) return f(std::integral_constant<int64_t, 1>());
+  if (S == 4) return f(std::integral_constant<int64_t, 4>());
+  if (S == 8) return f(std::integral_constant<int64_t, 8>());
+  f(S);
+}
+
+// Calls f(b, s, weight) for every entry of a block that is not dropped.
+template <typename T, typename Size, typename F>
+inline void each_entry(const Block<T>& block, Size S, const F& f) {
+  const int32_t* const weight = block.weight.get();
+  const int64_t lanes = block.lanes;
+  if (block.dropped) {
+    for (int64_t b = 0; b < block.count; ++b)
+      for (int64_t s = 0; s < S; ++s)
+        if (weight[s * lanes + b] >= 0) f(b, s, weight[s * lanes + b]);
+  } else {
+    for (int64_t b = 0; b < block.count; ++b)
+      for (int64_t s = 0; s < S; ++s) f(b, s, weight[s * lanes + b]);
+  }
+}
+
+// What a thread needs for one tile, kept for its next one: a tile's entries fit into its cache.
 template <typename T>
-struct Entries {
-  std::unique_ptr<T[]> coef;
-  std::unique_ptr<int32_t[]> weight;
-  explicit Entries(int64_t count) : coef(new T[count]), weight(new int32_t[count]) {}
+struct Scratch {
+  struct Entry {
+    T coef;
+    int32_t place;  // unit in the tile * S + s
+  };
+  std::vector<int32_t> node, src;  // of the tile's units
+  std::vector<int32_t> next;       // where a weight's next entry goes
+  std::vector<Entry> entry;        // by weight, then node
+
+  static Scratch& of(int64_t units, int64_t weights, int64_t entries) {
+    thread_local Scratch scratch;
+    if (int64_t(scratch.entry.size()) > LARGE) scratch = {};
+    if (int64_t(scratch.node.size()) < units) scratch.node.resize(units);
+    if (int64_t(scratch.src.size()) < units) scratch.src.resize(units);
+    if (int64_t(scratch.next.size()) < weights) scratch.next.resize(weights);
+    if (int64_t(scratch.entry.size()) < entries) scratch.entry.resize(entries);
+    return scratch;
+  }
+
+ private:
+  static constexpr int64_t LARGE = int64_t(1) << 18;
 };
 
-// Sorts entries that lie by node into (tile, weight, node) order, in two passes over each tile:
-// one that counts, one that writes. `fill(j, node, coef, weight)` makes the S entries of the j-th
-// unit by node; a small graph keeps them between the passes, a large one saves the memory.
-template <typename T, typename Fill, typename SourceOf, typename Prefetch>
-Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode& by_node,
-             const Fill& fill, const SourceOf& source_of, const Prefetch& prefetch) {
-  constexpr int64_t SMALL = int64_t(1) << 23, AHEAD = 16;
+// Sorts the entries of units into (tile, weight, node) order, in two passes over each tile: one
+// that counts, one that writes. `fill(block)` makes the sources and entries of a block's units:
+// making them twice is faster than keeping them. `prefetch(unit)` says what it will read.
+template <typename T, typename Fill, typename Prefetch>
+Plan arrange(int64_t nodes, int64_t S, int64_t K, const ByNode& by_node, const Fill& fill,
+             const Prefetch& prefetch) {
   const int64_t tiles = tile_count(nodes, K), size = tile_size(nodes, tiles);
-  const int64_t total = int64_t(by_node.unit.size()) * S;
-  const bool small = total <= SMALL;
-  const Entries<T> all(small ? total : 0);
+  const int32_t *const ptr = by_node.ptr(), *const unit = by_node.unit();
+  const auto first_unit = [&](int64_t tile) { return ptr[std::min(nodes, tile * size)]; };
+  const auto each_block = [&](int64_t tile, const auto& f) {
+    const int64_t from = first_unit(tile), to = first_unit(tile + 1);
+    Block<T> block(S);
+    for (int64_t j = from, i = tile * size; j < to; j += block.count) {
+      block.count = std::min(to - j, block.lanes);
+      for (int64_t b = 0; b < block.count; ++b) block.unit[b] = unit ? unit[j + b] : int32_t(j + b);
+      if (unit)
+        for (int64_t b = j + block.count; b < std::min(to, j + 2 * block.lanes); ++b)
+          prefetch(unit[b]);
+      for (int64_t b = 0; b < block.count;) {
+        const int64_t last = std::min(block.count, ptr[i + 1] - j);
+        while (b < last) block.node[b++] = int32_t(i);
+        if (b < block.count) ++i;
+      }
+      fill(&block);
+      f(block, j - from);
+    }
+  };
+  // per weight of a tile: how many entries, and the last node seen (nodes come in order)
+  struct Weight {
+    int32_t entries = 0, node = -1;
+  };
   struct Counts {
     int64_t entries = 0, rows = 0, groups = 0;
   };
+  std::vector<Weight> weights(tiles * K);
   std::vector<Counts> start(tiles + 1);
-  const auto each_entry = [&](int64_t tile, bool first, const auto& f) {
-    const int64_t begin = tile * size, end = std::min(nodes, begin + size);
-    if (begin >= end) return;
-    const int64_t from = by_node.ptr[begin], to = by_node.ptr[end];
-    const Entries<T> own(small ? 0 : (to - from) * S);
-    T* const coef = small ? all.coef.get() + from * S : own.coef.get();
-    int32_t* const weight = small ? all.weight.get() + from * S : own.weight.get();
-    for (int64_t i = begin; i < end; ++i)
-      for (int64_t j = by_node.ptr[i]; j < by_node.ptr[i + 1]; ++j) {
-        const int64_t at = (j - from) * S;
-        if (j + AHEAD < to) prefetch(by_node.unit[j + AHEAD]);
-        if (first || !small) fill(j, i, coef + at, weight + at);
-        for (int64_t s = 0; s < S; ++s)
-          if (keep_zeros || coef[at + s] != T(0)) f(i, j, s, weight[at + s], coef[at + s]);
-      }
-  };
-  // per weight of a tile: entries, rows, and the last node seen (nodes come in order)
-  struct Weight {
-    int32_t entries = 0, rows = 0, node = -1;
-  };
-  std::vector<std::vector<Weight>> weights(tiles);
   for_each(tiles, [&](int64_t t) {
-    weights[t].resize(K);
-    Weight* const of = weights[t].data();
-    each_entry(t, true, [&](int64_t i, int64_t, int64_t, int32_t p, T) {
-      Weight& w = of[p];
-      ++w.entries;
-      w.rows += w.node != i;
-      w.node = int32_t(i);
+    Weight* const of = weights.data() + t * K;
+    Counts here;
+    each_block(t, [&](const Block<T>& block, int64_t) {
+      with_entries(S, [&](auto entries) {
+        int64_t rows = 0;
+        each_entry(block, entries, [&](int64_t b, int64_t, int32_t p) {
+          rows += of[p].node != block.node[b];
+          of[p].node = block.node[b];
+          ++of[p].entries;
+        });
+        here.rows += rows;
+      });
     });
-    for (const Weight& w : weights[t]) {
-      start[t + 1].entries += w.entries;
-      start[t + 1].rows += w.rows;
-      start[t + 1].groups += w.rows > 0;
+    for (int64_t p = 0; p < K; ++p) {
+      here.entries += of[p].entries;
+      here.groups += of[p].entries > 0;
     }
+    start[t + 1] = here;
   });
   for (int64_t t = 0; t < tiles; ++t) {
     start[t + 1].entries += start[t].entries;
@@ -215,33 +171,44 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, bool keep_zeros, const ByNode&
   int32_t* const row_node_at = writable<int32_t>(row_node);
   int32_t* const group_ptr_at = writable<int32_t>(group_ptr);
   int32_t* const group_weight_at = writable<int32_t>(group_weight);
-  for_each(tiles, [&](int64_t t) {
-    Weight* const of = weights[t].data();
-    auto [q, r, g] = start[t];
-    for (int64_t p = 0; p < K; ++p) {  // from sizes to places
-      Weight& w = of[p];
-      if (w.rows > 0) {
-        group_ptr_at[g] = int32_t(r);
-        group_weight_at[g++] = int32_t(p);
-      }
-      q += std::exchange(w.entries, int32_t(q));
-      r += std::exchange(w.rows, int32_t(r));
-      w.node = -1;
-    }
-    each_entry(t, false, [&](int64_t i, int64_t j, int64_t s, int32_t p, T value) {
-      Weight& w = of[p];
-      if (w.node != i) {
-        w.node = int32_t(i);
-        row_ptr_at[w.rows] = w.entries;
-        row_node_at[w.rows++] = int32_t(i);
-      }
-      const int64_t unit = by_node.unit[j];
-      coef_at[w.entries] = value;
-      src_at[w.entries] = int32_t(source_of(unit));
-      pair_at[w.entries++] = int32_t(unit * S + s);
+  const auto write = [&](int64_t t, auto entries) {
+    const Weight* const of = weights.data() + t * K;
+    const auto [first, first_row, first_group] = start[t];
+    const int64_t from = first_unit(t);
+    Scratch<T>& scratch = Scratch<T>::of(first_unit(t + 1) - from, K, start[t + 1].entries - first);
+    int32_t *const node = scratch.node.data(), *const source = scratch.src.data();
+    int32_t* const next = scratch.next.data();
+    auto* const sorted = scratch.entry.data();
+    for (int64_t p = 0, q = 0; p < K; q += of[p++].entries) next[p] = int32_t(q);
+    each_block(t, [&](const Block<T>& block, int64_t at) {
+      std::copy_n(block.node, block.count, node + at);
+      std::copy_n(block.src, block.count, source + at);
+      each_entry(block, entries, [&](int64_t b, int64_t s, int32_t p) {
+        sorted[next[p]++] = {block.value[s * block.lanes + b], int32_t((at + b) * entries + s)};
+      });
     });
-  });
-  row_ptr_at[R] = int32_t(Q);
+    int64_t q = 0, r = first_row, g = first_group;
+    for (int64_t p = 0; p < K; ++p) {
+      const int64_t last = q + of[p].entries;
+      if (q == last) continue;
+      group_ptr_at[g] = int32_t(r);
+      group_weight_at[g++] = int32_t(p);
+      for (int32_t before = node[sorted[q].place / entries]; q < last; ++q) {
+        const int64_t b = sorted[q].place / entries, s = sorted[q].place % entries;
+        coef_at[first + q] = sorted[q].coef;
+        src_at[first + q] = source[b];
+        pair_at[first + q] = int32_t((unit ? unit[from + b] : from + b) * entries + s);
+        // a row ends where the node changes; written every time, there is nothing to guess
+        r += node[b] != before;
+        before = node[b];
+        row_node_at[r] = before;
+        row_ptr_at[r + 1] = int32_t(first + q + 1);
+      }
+      ++r;
+    }
+  };
+  for_each(tiles, [&](int64_t t) { with_entries(S, [&](auto entries) { write(t, entries); }); });
+  row_ptr_at[0] = 0;
   group_ptr_at[G] = int32_t(R);
   for (int64_t t = 0; t <= tiles; ++t) writable<int32_t>(tile_ptr)[t] = int32_t(start[t].groups);
   return {coef, src, pair, row_ptr, row_node, group_ptr, group_weight, tile_ptr};
@@ -270,26 +237,19 @@ Plan plan(const Tensor& edge_index, const Tensor& pseudo, const Sizes& kernel_si
     const ByNode by_node(num_nodes, E, [&](int64_t e) { return target[e]; });
     const T* const coordinates = data<T>(u);
     FirstPlace outside;
-    const auto fill = [&](int64_t j, int64_t node, T* value, int32_t* index) {
-      const int64_t e = by_node.unit[j];
-      if (!inside(coordinates, e, spline.D, &outside)) {
-        std::fill_n(value, S, T(0));
-        std::fill_n(index, S, 0);
-        return;
+    const auto fill = [&](Block<T>* block) {
+      for (int64_t b = 0; b < block->count; ++b) {
+        block->src[b] = int32_t(source[block->unit[b]]);
+        const int32_t* const ptr = by_node.ptr() + block->node[b];
+        block->divisor[b] = T(ptr[1] - ptr[0]);
       }
-      expand(spline, coordinates + e * spline.D, value, index);
-      if (mean) {
-        const T count = T(by_node.ptr[node + 1] - by_node.ptr[node]);
-        for (int64_t s = 0; s < S; ++s) value[s] /= count;
-      }
+      expand(spline, coordinates, keep_zeros, mean, block, &outside);
     };
-    Plan made = arrange<T>(
-        num_nodes, S, spline.K, keep_zeros, by_node, fill, [&](int64_t e) { return source[e]; },
-        [&](int64_t e) {
-          __builtin_prefetch(coordinates + e * spline.D);
-          __builtin_prefetch(source + e);
-        });
-    report(outside, data<T>(u), spline.D);
+    Plan made = arrange<T>(num_nodes, S, spline.K, by_node, fill, [&](int64_t e) {
+      __builtin_prefetch(coordinates + e * spline.D);
+      __builtin_prefetch(source + e);
+    });
+    report(outside, coordinates, spline.D);
     return made;
   });
 }
@@ -316,17 +276,19 @@ Plan transpose(const Tensor& coef, const Tensor& src, const Tensor& row_ptr, con
           }
     });
     const ByNode by_node(num_sources, Q, [&](int64_t q) { return old.src[q]; });
-    const auto fill = [&](int64_t j, int64_t, T* value, int32_t* index) {
-      *value = old.coef[by_node.unit[j]];
-      *index = weight[by_node.unit[j]];
+    const auto fill = [&](Block<T>* block) {
+      for (int64_t b = 0; b < block->count; ++b) {
+        const int64_t q = block->unit[b];
+        block->src[b] = target[q];
+        block->value[b] = old.coef[q];
+        block->weight[b] = weight[q];
+      }
     };
-    return arrange<T>(
-        num_sources, 1, K, true, by_node, fill, [&](int64_t q) { return target[q]; },
-        [&](int64_t q) {
-          __builtin_prefetch(old.coef + q);
-          __builtin_prefetch(weight.data() + q);
-          __builtin_prefetch(target.data() + q);
-        });
+    return arrange<T>(num_sources, 1, K, by_node, fill, [&](int64_t q) {
+      __builtin_prefetch(old.coef + q);
+      __builtin_prefetch(weight.data() + q);
+      __builtin_prefetch(target.data() + q);
+    });
   });
 }
 
@@ -334,8 +296,6 @@ Plan transpose(const Tensor& coef, const Tensor& src, const Tensor& row_ptr, con
 }  // namespace splinecnn::cpu
 
 STABLE_TORCH_LIBRARY_IMPL(splinecnn, CPU, library) {
-  library.impl("basis", TORCH_BOX(&splinecnn::cpu::basis));
-  library.impl("basis_grad", TORCH_BOX(&splinecnn::cpu::basis_grad));
   library.impl("plan", TORCH_BOX(&splinecnn::cpu::plan));
   library.impl("transpose", TORCH_BOX(&splinecnn::cpu::transpose));
 }

@@ -18,9 +18,18 @@ constexpr ScalarType dtype() {
   return ScalarType::Long;
 }
 
+// An uninitialised tensor, without the detour through the dispatcher that torch::stable::empty
+// makes: a small graph's plan has eight of them.
 template <typename T>
 Tensor make(std::initializer_list<int64_t> sizes) {
-  return torch::stable::empty({sizes.begin(), sizes.size()}, dtype<T>());
+  constexpr size_t MOST = 4;
+  int64_t strides[MOST], stride = 1;
+  for (size_t d = sizes.size(); d-- > 0; stride *= sizes.begin()[d]) strides[d] = stride;
+  AtenTensorHandle made;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(sizes.size()), sizes.begin(),
+                                                         strides, int32_t(dtype<T>()),
+                                                         aoti_torch_device_type_cpu(), 0, &made));
+  return Tensor(made);
 }
 
 inline Tensor flat(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
