@@ -279,14 +279,16 @@ class Caller(threading.Thread):
         try:
             answer = self._client.post("/v1/correspondence", content=self._body, headers=headers)
             return str(answer.status_code)
-        except httpx.ConnectError:
-            return "refused"
-        except httpx.TransportError as error:
-            return repr(error)
+        except httpx.TransportError:
+            return "away"
 
 
 def test_stopping_under_load_loses_nothing(stack: Stack, http: httpx.Client) -> None:
-    """What came before the stop is answered; later callers get a plain 503 or a closed door."""
+    """What came before the stop is answered; later callers get a plain 503 or find nobody.
+
+    Nobody is a refused connection, or one that was still in the kernel's queue when the door
+    closed; the log proves that the service never saw those, and answered all it saw.
+    """
     models = http.get("/v1/models").json()["models"]
     name = next(model["name"] for model in models if model["task"] == "correspondence")
     sample = http.get(f"/v1/models/{name}/sample").content
@@ -308,11 +310,12 @@ def test_stopping_under_load_loses_nothing(stack: Stack, http: httpx.Client) -> 
                 caller.join()
     sent = [outcome for caller in callers for outcome in caller.outcomes]
     assert {outcome for _, begun, outcome in sent if begun < stopped} == {"200"}
-    assert {outcome for _, _, outcome in sent} <= {"200", "503", "refused"}
+    assert {outcome for _, _, outcome in sent} <= {"200", "503", "away"}
     assert any(outcome != "200" for _, _, outcome in sent), "nobody asked while it stopped"
     served = {line["request_id"]: str(line["status"]) for line in stack.log("POST")}
-    assert {key: outcome for key, _, outcome in sent if outcome != "refused"} == {
+    assert {key: outcome for key, _, outcome in sent if outcome != "away"} == {
         key: status for key, status in served.items() if key.startswith("caller-")
     }
+    assert len(stack.log("draining: ")) == len(stack.log("drained in ")) == 1
     state = stack.state()
     assert (state["ExitCode"], state["OOMKilled"]) == (0, False)
