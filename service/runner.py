@@ -15,6 +15,7 @@ from torch import Tensor
 
 import ops  # noqa: F401  (registers the operators that model.ts calls)
 from model.bundle import Bundle
+from model.errors import BundleError
 
 
 class DeviceError(Exception):
@@ -61,6 +62,8 @@ class OnnxRuntime:
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
         ort = _import_onnxruntime()
+        if "model.onnx" not in bundle.manifest.files:
+            raise BundleError("it has no ONNX form; serve it with --runtime torchscript")
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

@@ -20,9 +20,11 @@ from model.anymesh.topologies import FILE as TOPOLOGIES
 from model.anymesh.topologies import load_topologies, make_topologies
 from model.anymesh.train import RECIPES, load_net, train
 from model.datasets.bodies import TEMPLATE
+from model.export import load_script, scripted
 from model.serving import serve
 from model.zoo import ZooEntry, read_entry, read_zoo, write_zoo
 
+SHOWN = 15  # of the people kept aside: the sample, with 5,000 vertices, y up
 DOUBT = 0.5  # people come out at 0.8 and more, other shapes at 0.3 and less
 
 
@@ -59,6 +61,8 @@ def ship(given: Namespace) -> None:
         np.savez_compressed(
             given.zoo / "reference.npz", vertices=file["vertices"], faces=file["faces"]
         )
+    sample = json.dumps(_sample(given.data), separators=(",", ":"))
+    (given.zoo / "sample.json").write_text(sample)
     entry = ZooEntry(
         name="bodies-any",
         net="any-mesh",
@@ -74,12 +78,19 @@ def ship(given: Namespace) -> None:
     write_zoo(given.zoo, entry, net.state_dict())
 
 
+def _sample(data: Path) -> dict[str, Any]:
+    topology = load_topologies(data, "test")[2]
+    x, y, z = draw_cases(data, topology, SHOWN + 1, "validation")[SHOWN].standing.T
+    turned = np.column_stack([x, z, -y]).astype(np.float64)
+    return {"mesh": {"vertices": turned.round(4).tolist(), "faces": topology.faces.tolist()}}
+
+
 def measure(given: Namespace) -> None:
     """Score the zoo's network on unseen people and triangulations; draw the pictures."""
     from model.anymesh.pictures import draw_curves, draw_errors
 
     judge = Judge(load_reference(given.data))
-    served = serve(read_zoo(given.zoo)[1])
+    served = load_script(scripted(serve(read_zoo(given.zoo)[1])))
     kept: list[Case] = []
     alone: dict[str, list[Result]] = {}
     refined: dict[str, list[Result]] = {}
@@ -137,7 +148,7 @@ def parse(arguments: list[str] | None = None) -> Namespace:
     parser.add_argument("step", choices=STEPS)
     parser.add_argument("data", type=Path, help="where people and samples are kept")
     parser.add_argument("out", type=Path, nargs="?", default=Path("run"), help="checkpoints")
-    parser.add_argument("--shards", type=int, default=150, help="of a hundred samples each")
+    parser.add_argument("--shards", type=int, default=210, help="of a hundred samples each")
     parser.add_argument("--part", choices=RECIPES, help="train only this network")
     parser.add_argument("--steps", type=int, help="instead of the recipe's")
     parser.add_argument("--stop-at", type=int, help="leave off after this step")

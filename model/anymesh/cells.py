@@ -52,6 +52,24 @@ def make_cells(
     )  # fmt: skip
 
 
+def thin(cells: Cells, ptr: Tensor, most: int) -> tuple[Cells, Tensor]:
+    """The same cells with at most `most` vertices of each mesh, and their ptr [B + 1]."""
+    count = ptr[1:] - ptr[:-1]
+    mesh = torch.repeat_interleave(count)
+    place = torch.arange(mesh.numel(), device=ptr.device)
+    step = torch.div(count + (most - 1), most, rounding_mode="floor").clamp(min=1)
+    chosen = torch.nonzero((place - ptr[mesh]) % step[mesh] == 0)[:, 0]
+    place = torch.full_like(place, -1)
+    place[chosen] = torch.arange(chosen.numel(), device=ptr.device)
+    target = place[cells.heard[1]]
+    heard = torch.stack([cells.heard[0], target])[:, target >= 0]
+    kept = torch.bincount(mesh[chosen], minlength=count.numel())
+    return Cells(
+        cells.point[chosen], cells.normal[chosen], cells.cell, cells.cell_ptr, cells.parent,
+        cells.edge_index, cells.edge_ptr, heard,
+    ), torch.cat([kept.new_zeros(1), kept.cumsum(0)])  # fmt: skip
+
+
 class Level(NamedTuple):
     """One level as convolutions see it."""
 

@@ -15,12 +15,21 @@ from model.anymesh.cells import (
     metric,
     pool,
     rotate,
+    thin,
 )
-from model.anymesh.rotations import compose, cube_rotations, principal_axes, turn_by, undo
+from model.anymesh.rotations import (
+    compose,
+    cube_rotations,
+    half_turn,
+    principal_axes,
+    turn_by,
+    undo,
+)
 from model.layers import Linear, SplineConv
 from ops import Plan
 
 KERNEL, OPEN = [3, 3, 3], [1, 1, 1]
+ASKED = 1024  # vertices of a mesh that decide which way it faces
 
 
 class Block(nn.Module):
@@ -77,7 +86,9 @@ class OrientationNet(nn.Module):
         self.first, self.second, self.third = Encoder(0, a), Encoder(a, b), Encoder(b, c)
         self.summary = Summary(c, hidden)
         self.head = Linear(hidden, 24 * 4)
-        self.register_buffer("cube", cube_rotations(), persistent=False)
+        cube = cube_rotations()
+        self.register_buffer("cube", cube, persistent=False)
+        self.about = int((cube * half_turn()).sum((1, 2)).argmax())  # the half turn among the 24
 
     def forward(
         self, cells: Cells, rotation: Tensor, backward: bool = False
@@ -93,16 +104,16 @@ class OrientationNet(nn.Module):
         return out[:, :, 0], out[:, :, 1:]
 
     def correct(self, cells: Cells, rotation: Tensor) -> tuple[Tensor, Tensor]:
-        """The rotation after one look, and how sure it is that nothing was left to turn. [B]"""
+        """The rotation after one look, and how likely it was that nothing was left to turn. [B]"""
         logits, beyond = self.forward(cells, rotation)
         nearest = logits.argmax(1)
         by = beyond[torch.arange(nearest.size(0), device=nearest.device), nearest]
         # what is seen is cube @ turn_by @ upright
         turn = compose(self.cube[nearest], turn_by(by))
-        return undo(turn, rotation), torch.log_softmax(logits, 1)[:, 0]
+        return undo(turn, rotation), torch.softmax(logits, 1)[:, 0]
 
-    def upright(self, cells: Cells) -> tuple[Tensor, Tensor]:
-        """Rotations [B, 3, 3] that turn each mesh as the reference stands; how sure they are [B].
+    def upright(self, cells: Cells) -> Tensor:
+        """Rotations [B, 3, 3] that turn each mesh as the reference stands.
 
         The body's own axes are the first guess, so that a turned mesh gets the same answer; the
         four ways to read them are each corrected, and the one that ends up surest is kept.
@@ -112,15 +123,19 @@ class OrientationNet(nn.Module):
         rows = cells.cell[before : before + count]
         guesses = principal_axes(rows[:, :3], rows[:, 6], ptr)  # [4, B, 3, 3]
         best = guesses[0]
-        surest = torch.full_like(best[:, 0, 0], -1e30)
+        surest = torch.full_like(best[:, 0, 0], -1.0)
         for g in range(4):
             rotation, _ = self.correct(cells, guesses[g])
             rotation, sure = self.correct(cells, rotation)
             better = sure > surest
             best = torch.where(better[:, None, None], rotation, best)
             surest = torch.where(better, sure, surest)
-        rotation, sure = self.correct(cells, best)
-        return rotation, torch.exp(sure)
+        return self.correct(cells, best)[0]
+
+    def likely(self, cells: Cells, rotation: Tensor) -> Tensor:
+        """How likely each mesh is upright, facing the front or the back. [B]"""
+        chance = torch.softmax(self.forward(cells, rotation)[0], 1)
+        return chance[:, 0] + chance[:, self.about]
 
 
 class LandmarkNet(nn.Module):
@@ -204,7 +219,7 @@ class AnyMeshNet(nn.Module):
         calibration: float = 0.05,
     ) -> None:
         super().__init__()
-        self.calibration = calibration
+        self.calibration, self.asked = calibration, ASKED
         self.clusterings, self.refined = clusterings, refined
         self.orientation = OrientationNet()
         self.landmarks = LandmarkNet(landmarks)
@@ -218,10 +233,29 @@ class AnyMeshNet(nn.Module):
         """Probabilities [V, landmarks] of raw meshes; how sure it is of each one's stance [B]."""
         clusterings = self.refined if refine > 0 else self.clusterings
         cells = make_cells(vertices, faces, ptr)
-        rotation, sure = self.orientation.upright(cells)
+        rotation = self.face(cells, self.orientation.upright(cells), ptr)
+        sure = self.orientation.likely(cells, rotation)
         total = torch.softmax(self.landmarks(cells, rotation, ptr), 1)
         for variant in range(1, clusterings):
             # the first few begin at the tips of limbs, and cut nearly the same cells
             other = make_cells(vertices, faces, ptr, variant + 3)
             total = total + torch.softmax(self.landmarks(other, rotation, ptr), 1)
         return total / clusterings, sure
+
+    def face(self, cells: Cells, rotation: Tensor, ptr: Tensor) -> Tensor:
+        """Each rotation, or half a turn more where landmarks are told apart better so.
+
+        Front and back are what the orientation network mixes up on bodies unlike those it knows;
+        the other network, which knows more of bodies, has seen none from behind.
+        """
+        about = compose(half_turn().to(rotation).expand_as(rotation), rotation)
+        few, few_ptr = thin(cells, ptr, self.asked)
+        mesh = torch.repeat_interleave(few_ptr[1:] - few_ptr[:-1])
+        gain = self.clarity(few, rotation, few_ptr) - self.clarity(few, about, few_ptr)
+        gain = torch.zeros_like(rotation[:, 0, 0]).index_add(0, mesh, gain)
+        return torch.where((gain < 0)[:, None, None], about, rotation)
+
+    def clarity(self, cells: Cells, rotation: Tensor, ptr: Tensor) -> Tensor:
+        """How clearly each vertex sees its landmarks: minus the entropy of its probabilities."""
+        log = torch.log_softmax(self.landmarks(cells, rotation, ptr), 1)
+        return (log * torch.exp(log)).sum(1)

@@ -19,6 +19,11 @@ def cube_rotations() -> Tensor:
     return torch.stack(found)
 
 
+def half_turn() -> Tensor:
+    """From front to back, about the upright axis. [3, 3]"""
+    return torch.tensor([[-1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 1.0]])
+
+
 def compose(first: Tensor, second: Tensor) -> Tensor:
     """first @ second of each pair [n, 3, 3]; written out, so that n does not change the bits."""
     return (first[:, :, :, None] * second[:, None, :, :]).sum(2)

@@ -65,7 +65,7 @@ def test_a_bundle_without_onnx_says_so(own_bundles: Path) -> None:
         manifest["files"].pop("model.onnx", None)
         path.write_bytes(orjson.dumps(manifest))
     repository = Repository(Settings(models=own_bundles, runtime="onnx"), Metrics())
-    with pytest.raises(BundleError, match="holds no model.onnx"):
+    with pytest.raises(BundleError, match="no ONNX form; serve it with --runtime torchscript"):
         repository.load_all()
 
 
