@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import cKDTree
 
 CANDIDATES = 4  # of a vertex, from which its place between them is taken
 REACH = 0.05  # in units of the square root of the area: what lies farther off is not there
@@ -151,6 +150,8 @@ def find_on(
     `image` [V, 3] says where on the reference each posted vertex is; the posted triangles, drawn
     there, cover it, and each wanted vertex is looked for on those around the images nearest to it.
     """
+    from scipy.spatial import cKDTree  # slow to import, and most answers do without
+
     whole: NDArray[np.bool_] = np.asarray(np.isfinite(image).all(1))
     if not whole.any():
         nothing = np.full(len(wanted), -1, np.int64)

@@ -65,8 +65,9 @@ def _correspondence(question: Question, arrays: Arrays, facts: dict[str, Any]) -
             "index": np.ascontiguousarray(index[:, : question.top_k], dtype=np.int32),
             "confidence": np.ascontiguousarray(confidence[:, : question.top_k]),
         }
+    several = {f"candidates.{part}": array for part, array in bulk.get("candidates", {}).items()}
     carried = carry(question, arrays)
-    return Answer(facts, bulk | carried.json, carried.arrays, carried.names)
+    return Answer(facts, bulk | carried.json, several | carried.arrays, carried.names)
 
 
 def _node_labels(question: Question, arrays: Arrays, facts: dict[str, Any]) -> Answer:

@@ -14,7 +14,7 @@ import torch
 from model.bundle import Bundle
 from model.graph import GRAPH_LABEL, NODE_LABELS, Graph, pack, unpack
 from model.places import Shape
-from service.meshfiles import read_mesh
+from service.meshfiles import read_exported
 from service.runner import Runtime, open_runtime
 from service.settings import Settings
 
@@ -67,7 +67,7 @@ class Model:
     def surface(self) -> Shape:
         """The reference mesh of a correspondence model, parsed when first needed."""
         assert self.reference is not None, "includes says whether there is one"
-        return Shape(*read_mesh(self.reference, "ply", 1 << 31, 1 << 31))
+        return Shape(*read_exported(self.reference))
 
     @property
     def num_classes(self) -> int:
@@ -102,6 +102,8 @@ class Model:
         links = {"sample": f"/v1/models/{self.name}/sample"}
         if self.reference is not None:
             links["reference"] = f"/v1/models/{self.name}/reference"
+        if self.bundle.attributes is not None:
+            links["attributes"] = f"/v1/models/{self.name}/attributes"
         attributes = self.bundle.attributes
         return {
             "name": self.name,

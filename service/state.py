@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from starlette.requests import Request
 
+from model.graph import CORRESPONDENCE
 from service import logs
 from service.auth import Doorkeeper
 from service.engine import Engine
@@ -40,7 +42,7 @@ class State:
     async def start(self) -> None:
         await asyncio.to_thread(self.repository.load_all)
         self.engine.start()
-        self._tending = [asyncio.create_task(self._tend())]
+        self._tending = [asyncio.create_task(self._tend()), asyncio.create_task(self._prepare())]
         if self.settings.watch_seconds:
             self._tending.append(asyncio.create_task(self._watch()))
 
@@ -81,6 +83,11 @@ class State:
             self.publish()
             logs.flush()
             await asyncio.sleep(1.0)
+
+    async def _prepare(self) -> None:
+        """Import what the first `include` would have to wait for, once everything else stands."""
+        if any(model.task == CORRESPONDENCE for model in self.repository.models()):
+            await asyncio.to_thread(importlib.import_module, "scipy.spatial")
 
     async def _watch(self) -> None:
         while True:

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from model.attributes import FILE
 from service.errors import NotFound
 from service.meshfiles import read_mesh
 from service.models import Model
@@ -53,6 +54,21 @@ async def show_reference(request: Request, name: str) -> Response:
     vertices, faces = await asyncio.to_thread(read_mesh, body, "ply", limit, limit)
     mesh = {"vertices": vertices.astype(np.float32), "faces": faces}
     return _json({"mesh": mesh}, {**headers, "Vary": "Accept"})
+
+
+@router.get(
+    "/v1/models/{name}/attributes",
+    summary="Landmarks and segments of the reference mesh",
+    response_model=None,
+)
+async def show_attributes(request: Request, name: str) -> Response:
+    model = _find(request, name)
+    attributes = model.bundle.attributes
+    if attributes is None:
+        raise NotFound(f"the reference of model {model.name!r} has no landmarks or segments")
+    segments = {"names": attributes.segment_names, "of_vertex": attributes.segments}
+    headers = {"ETag": f'"{model.manifest.files[FILE]}"', "Cache-Control": "no-cache"}
+    return _json({"landmarks": attributes.landmarks, "segments": segments}, headers)
 
 
 def _find(request: Request, name: str) -> Model:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trimesh
 import uvicorn
 
 from service.app import VIEWER, create_app
 from service.settings import Settings
-from tests.toys import make_toy_bundles
+from tests.toys import make_nearest_bundle, make_toy_bundles
 
 sync_api = pytest.importorskip("playwright.sync_api")
 
@@ -45,8 +46,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the service, on a free port of this machine."""
     assert (VIEWER / "index.html").exists(), "the page is not built: run `make page`"
     bundles = tmp_path_factory.mktemp("page") / "bundles"
-    make_toy_bundles(bundles, "toy-body", "toy-nodes", "toy-superpixels")
-    settings = Settings(models=bundles, threads=1, watch_seconds=0, log_level="warning")
+    make_toy_bundles(bundles, "toy-body", "toy-nodes", "toy-grid", "toy-superpixels")
+    ball = trimesh.creation.icosphere(3)
+    height = ball.vertices[:, 2]
+    attributes = {
+        "landmarks": {"top": int(height.argmax()), "bottom": int(height.argmin())},
+        "segments": {"names": ["south", "north"], "of_vertex": [int(z > 0) for z in height]},
+    }
+    make_nearest_bundle(bundles, ball, attributes, doubt=0.5)
+    settings = Settings(
+        models=bundles,
+        threads=1,
+        watch_seconds=0,
+        log_level="warning",
+        default_models={"correspondence": "toy-body"},
+    )
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
         config = uvicorn.Config(create_app(settings), ws="none", log_config=None)

@@ -37,11 +37,30 @@ def test_drawn_digit_becomes_a_graph_and_ten_bars(visit: Callable[..., Any]) -> 
     seen.shoot("digit")
 
 
-def test_number_key_draws_and_escape_clears(visit: Callable[..., Any]) -> None:
+def test_superpixels_come_first_and_another_model_is_one_choice_away(
+    visit: Callable[..., Any],
+) -> None:
     seen = visit("digit")
     seen.wait_for("digit", "idle")
+    assert seen.page.input_value("#digit-model") == "toy-superpixels"
+    seen.page.keyboard.press("3")
+    seen.wait_for("digit")
+    few = int(seen.page.inner_text("#digit-size").split()[0])
+    seen.page.select_option("#digit-model", "toy-grid")
+    seen.page.wait_for_function(
+        "() => document.getElementById('digit-size').innerText.startsWith('784')"
+    )
+    assert few <= 75
+
+
+def test_number_key_draws_and_escape_clears(visit: Callable[..., Any]) -> None:
+    """Wherever the focus is, so also right after the tab was chosen."""
+    seen = visit("mesh")
+    seen.wait_for("mesh")
+    seen.page.keyboard.press("3")
+    seen.page.click("#tab-digit")
+    seen.wait_for("digit", "idle")  # the tab was not open yet
     blank = _plot(seen)
-    seen.page.focus("#digit-pad")
     seen.page.keyboard.press("3")
     seen.wait_for("digit")
     assert _plot(seen) != blank

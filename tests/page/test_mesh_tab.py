@@ -120,17 +120,30 @@ def test_hover_marks_both_partners_and_says_how_sure(visit: Callable[..., Any]) 
     seen.page.wait_for_selector("#stage-overlay .thread", state="detached")
 
 
+def _choose(visit: Any, model: str) -> None:
+    visit.page.select_option("#mesh-model", model)
+    visit.page.wait_for_function(
+        "name => document.getElementById('title-reference').textContent.endsWith(name)", arg=model
+    )
+    visit.wait_for("mesh")
+
+
 def test_each_way_of_showing_looks_different(visit: Callable[..., Any], tmp_path: Path) -> None:
     _sphere().export(tmp_path / "ball.ply")
     seen = visit()
     seen.wait_for("mesh")
+    _choose(seen, "nearest")
     _upload(seen, tmp_path / "ball.ply")
     pictures = set()
     for way in ("correspondence", "confidence", "segments", "landmarks", "texture"):
         seen.page.check(f'input[name="show"][value="{way}"]', force=True)
         if way == "landmarks":
             seen.page.wait_for_selector("#stage-overlay .landmark", state="attached")
-            assert seen.page.locator("#mesh-legend li").count() == 12
+            assert seen.page.locator("#mesh-legend li").all_inner_texts() == ["top", "bottom"]
+            names = seen.page.locator("#stage-overlay .landmark-name").all_text_contents()
+            assert "top" in names
+        if way == "segments":
+            assert seen.page.locator("#mesh-legend li").all_inner_texts() == ["south", "north"]
         seen.page.wait_for_timeout(120)
         seen.shoot(f"mesh-{way}")
         pictures.add(seen.page.locator("#stage").screenshot())
@@ -156,6 +169,75 @@ def test_second_mesh_is_reached_through_the_reference(
     seen.shoot("mesh-second")
     seen.page.click("#mesh-remove")
     assert not seen.page.is_visible("#frame-b")
+
+
+def test_what_a_reference_does_not_have_cannot_be_shown(visit: Callable[..., Any]) -> None:
+    seen = visit()
+    seen.wait_for("mesh")
+    assert seen.page.input_value("#mesh-model") == "toy-body"  # the default of the service
+    for way in ("segments", "landmarks"):
+        assert seen.page.is_disabled(f'input[name="show"][value="{way}"]')
+    assert not seen.page.is_visible("#mesh-refine")
+    _choose(seen, "nearest")
+    seen.page.check('input[name="show"][value="landmarks"]', force=True)
+    _choose(seen, "toy-body")
+    assert seen.page.is_checked('input[name="show"][value="correspondence"]')
+
+
+def test_a_landmark_that_is_not_on_the_mesh_is_struck_out(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    whole = _sphere()
+    north = whole.faces[whole.triangles[:, :, 2].min(1) > -0.1]
+    half = trimesh.Trimesh(whole.vertices, north, process=False)
+    half.remove_unreferenced_vertices()
+    half.export(tmp_path / "half.ply")
+    seen = visit()
+    seen.wait_for("mesh")
+    _choose(seen, "nearest")
+    _upload(seen, tmp_path / "half.ply")
+    seen.page.check('input[name="show"][value="landmarks"]', force=True)
+    assert seen.page.locator("#mesh-legend .missing").all_inner_texts() == ["bottom"]
+    top = int(trimesh.creation.icosphere(3).vertices[:, 2].argmax())
+    seen.page.focus("#mesh-legend li:first-child button")
+    words = seen.page.inner_text("#mesh-partner").split()
+    assert words[words.index("Reference") + 1] == f"#{top}"
+    seen.page.focus("#mesh-legend li:last-child button")
+    assert re.search(r"Posted\s+none", seen.page.inner_text("#mesh-partner"))
+
+
+def test_refining_asks_again_and_says_so_in_curl(visit: Callable[..., Any], tmp_path: Path) -> None:
+    large = _sphere()
+    large.apply_scale(1.2)
+    large.export(tmp_path / "large.ply")
+    seen = visit()
+    seen.wait_for("mesh")
+    _choose(seen, "nearest")
+    _upload(seen, tmp_path / "large.ply")
+    seen.page.check('input[name="show"][value="confidence"]', force=True)
+    assert "include=landmarks,segments" in seen.page.text_content("#mesh-strip code")
+    plain = seen.page.inner_text("#mesh-legend .note")
+    with seen.page.expect_response("**/v1/correspondence"):
+        seen.page.check("#mesh-refine")
+    seen.wait_for("mesh")
+    assert seen.page.inner_text("#mesh-legend .note") != plain  # the toy is less sure then
+    assert "refine=true" in seen.page.text_content("#mesh-strip code")
+
+
+def test_a_mesh_the_model_does_not_know_is_warned_of(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    far = _sphere()
+    far.apply_translation([9, 0, 0])
+    far.export(tmp_path / "far.ply")
+    seen = visit()
+    seen.wait_for("mesh")
+    _choose(seen, "nearest")
+    assert not seen.page.is_visible("#mesh-strip .problem")
+    _upload(seen, tmp_path / "far.ply")
+    words = seen.page.inner_text("#mesh-strip .problem")
+    assert "does not look like what the model" in words and "guess" in words
+    seen.shoot("mesh-warning")
 
 
 def test_both_shapes_turn_together(visit: Callable[..., Any]) -> None:

@@ -14,6 +14,7 @@ from service_toys import Caller, ball, ring
 from test_predict import problem
 
 from model.places import Places, Shape
+from service.meshfiles import _EXPORTED, read_exported, read_mesh
 from service.settings import Settings
 from tests.toys import make_nearest_bundle, make_toy_bundles
 
@@ -203,6 +204,22 @@ def test_includes_do_not_hide_a_ragged_mesh(nearest: Caller) -> None:
         assert problem(response, 422, "mesh.faces[0]") == "must have 3 numbers, got 2"
 
 
+def test_the_attributes_of_the_reference_can_be_read(nearest: Caller) -> None:
+    given = nearest.get("/v1/models/nearest/attributes").json()
+    height = reference().vertices[:, 2]
+    assert given["landmarks"]["top"] == int(height.argmax())
+    assert given["segments"]["of_vertex"] == [int(z > 0) for z in height]
+    response = nearest.get("/v1/models/toy-body/attributes")
+    assert "has no landmarks or segments" in problem(response, 404)
+
+
+def test_candidates_come_in_binary_too(nearest: Caller) -> None:
+    accept = {"Accept": "application/octet-stream"}
+    raw = nearest.post("/v1/correspondence", json=body(other(), top_k=2), headers=accept)
+    entries = {entry["name"]: entry["shape"] for entry in orjson.loads(raw.headers["x-arrays"])}
+    assert entries["candidates.index"] == [len(other().vertices), 2]
+
+
 def test_the_list_of_models_says_what_can_be_included(nearest: Caller) -> None:
     models = {model["name"]: model for model in nearest.get("/v1/models").json()["models"]}
     assert models["nearest"]["include"] == ["landmarks", "points", "reverse", "segments"]
@@ -211,3 +228,13 @@ def test_the_list_of_models_says_what_can_be_included(nearest: Caller) -> None:
     assert models["toy-body"]["include"] == ["points", "reverse"]
     assert models["toy-body"]["landmarks"] is None
     assert models["toy-nodes"]["include"] == ["probabilities"]
+
+
+def test_an_exported_reference_is_read_like_any_other_file(nearest: Caller) -> None:
+    content = nearest.get("/v1/models/nearest/reference").content
+    vertices, faces = read_exported(content)
+    slow = read_mesh(content, "ply", 1 << 20, 1 << 20)
+    assert np.array_equal(vertices, slow[0]) and np.array_equal(faces, slow[1])
+    text = reference().export(file_type="ply", encoding="ascii")
+    assert np.allclose(read_exported(text)[0], vertices) and len(read_exported(text)[1]) == 1280
+    assert _EXPORTED.match(content) and not _EXPORTED.match(text)

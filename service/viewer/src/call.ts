@@ -1,11 +1,6 @@
 // Talking to the service: requests with progress, problems told as the service tells them, models.
 
-export interface Timings {
-  decode?: number;
-  queue?: number;
-  run?: number;
-  encode?: number;
-}
+export type Timings = Partial<Record<"decode" | "queue" | "run" | "carry" | "encode", number>>;
 
 export interface Answer {
   model?: { name: string; version: string };
@@ -20,6 +15,9 @@ export interface Model {
   task: string;
   labels?: string[] | null;
   image?: string | null; // how pictures become graphs, where the model takes pictures
+  include?: string[]; // what an answer may hold beside itself
+  refine?: boolean; // whether it can spend more time on a better answer
+  default?: boolean;
   description?: string;
   scores?: Record<string, unknown>;
 }
@@ -64,17 +62,56 @@ export interface Post {
   progress?: Progress;
 }
 
+export async function post<T extends Answer>(asked: Post): Promise<Received<T>> {
+  const { body, milliseconds, status, header } = await send(asked, "application/json, application/problem+json");
+  return { answer: read<T>(status, new TextDecoder().decode(body), header), milliseconds };
+}
+
+/** The arrays of an answer as they are, by name; large ones need no parsing. */
+export interface Arrays extends Answer {
+  arrays: Record<string, Int32Array | Float32Array>;
+  names: Record<string, string[]>; // of the rows or values of an array
+}
+
+export async function postForArrays(asked: Post): Promise<Received<Arrays>> {
+  const { body, milliseconds, status, header } = await send(asked, "application/octet-stream");
+  if (status < 200 || status >= 300) read(status, new TextDecoder().decode(body), header); // throws
+  const arrays: Arrays["arrays"] = {};
+  const names: Arrays["names"] = {};
+  let offset = 0;
+  const entries = JSON.parse(header("X-Arrays")) as { name: string; dtype: string; shape: number[]; names?: string[] }[];
+  for (const { name, dtype, shape, names: own } of entries) {
+    const size = shape.reduce((a, b) => a * b, 1);
+    arrays[name] = dtype === "<f4" ? new Float32Array(body, offset, size) : new Int32Array(body, offset, size);
+    if (own) names[name] = own;
+    offset += 4 * size;
+  }
+  const timings_ms: Timings = {};
+  for (const [, stage, spent] of header("Server-Timing").matchAll(/(\w+);dur=([\d.]+)/g)) {
+    timings_ms[stage as keyof Timings] = Number(spent);
+  }
+  const warning = header("X-Warning");
+  return { answer: { arrays, names, timings_ms, ...(warning ? { warning } : {}) }, milliseconds };
+}
+
+interface Sent {
+  body: ArrayBuffer;
+  milliseconds: number;
+  status: number;
+  header: (name: string) => string;
+}
+
 /** XMLHttpRequest, because fetch cannot say how much of a body has been sent. */
-export function post<T extends Answer>({ path, body, type, signal, progress }: Post): Promise<Received<T>> {
+function send({ path, body, type, signal, progress }: Post, accept: string): Promise<Sent> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     const started = performance.now();
     const fraction = (event: ProgressEvent): number | null =>
       event.lengthComputable ? event.loaded / event.total : null;
     request.open("POST", path);
-    request.responseType = "text";
+    request.responseType = "arraybuffer";
     request.setRequestHeader("Content-Type", type);
-    request.setRequestHeader("Accept", "application/json, application/problem+json");
+    request.setRequestHeader("Accept", accept);
     if (apiKey()) request.setRequestHeader("Authorization", `Bearer ${apiKey()}`);
     request.upload.onprogress = (event) => progress?.("sending", fraction(event));
     request.upload.onload = () => progress?.("running", null);
@@ -83,12 +120,8 @@ export function post<T extends Answer>({ path, body, type, signal, progress }: P
     request.onabort = () => reject(new DOMException("superseded", "AbortError"));
     request.onload = () => {
       const header = (name: string): string => request.getResponseHeader(name) ?? "";
-      try {
-        const answer = read<T>(request.status, request.responseText, header);
-        resolve({ answer, milliseconds: performance.now() - started });
-      } catch (error) {
-        reject(error as Error);
-      }
+      const milliseconds = performance.now() - started;
+      resolve({ body: request.response as ArrayBuffer, milliseconds, status: request.status, header });
     };
     signal?.addEventListener("abort", () => request.abort());
     request.send(body);

@@ -13,6 +13,7 @@ const PARTS: [keyof Timings, string][] = [
   ["decode", "reading the request"],
   ["queue", "waiting for a turn"],
   ["run", "running the model"],
+  ["carry", "carrying landmarks and places over"],
   ["encode", "writing the answer"],
 ];
 
@@ -79,7 +80,7 @@ export class Strip {
     }
     add("transfer", Math.max(0, total - inside), "the way there and back, and the browser");
     this.times.replaceChildren(track, list);
-    if (answer.warning) this.show("Note", answer.warning, "note");
+    if (answer.warning) this.show("Not sure", answer.warning, "note");
   }
 
   fail(error: unknown): void {

@@ -26,9 +26,11 @@ export class DigitTab {
 
   constructor(private readonly models: Model[]) {
     this.picker.replaceChildren(...models.map(({ name }) => new Option(name, name)));
+    // superpixels are why a picture is a graph here at all
+    this.picker.value = (models.find(({ image }) => image === "superpixels") ?? models[0]!).name;
     this.picker.addEventListener("change", () => void this.changeModel());
     byId("digit-clear").addEventListener("click", () => this.pad.setStrokes([]));
-    byId("panel-digit").addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("keydown", (event) => this.key(event));
     this.strip.onKey = () => void this.ask();
     onTheme(() => this.redraw());
     new ResizeObserver(() => plotGraph(this.plot, this.graph)).observe(this.plot);
@@ -41,7 +43,8 @@ export class DigitTab {
   }
 
   private key(event: KeyboardEvent): void {
-    if (event.ctrlKey || event.metaKey || event.altKey || event.target === this.picker) return;
+    const typing = (event.target as Element).matches?.("input, textarea, select");
+    if (event.ctrlKey || event.metaKey || event.altKey || typing || byId("panel-digit").hidden) return;
     if (event.key === "Escape" || event.key === "Delete" || event.key === "Backspace") this.pad.setStrokes([]);
     else if (/^\d$/.test(event.key)) this.pad.setStrokes(digitStrokes(Number(event.key)));
   }

@@ -31,6 +31,7 @@ export class GraphTab {
 
   constructor(private readonly models: Model[]) {
     this.picker.replaceChildren(...models.map(({ name }) => new Option(name, name)));
+    this.picker.value = (models.find((model) => model.default) ?? models[0]!).name;
     this.picker.addEventListener("change", () => void this.openSample());
     byId("graph-sample").addEventListener("click", () => void this.openSample());
     byId("graph-reset").addEventListener("click", () => this.plot.reset());

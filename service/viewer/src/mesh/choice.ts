@@ -35,7 +35,7 @@ export class Choice {
     const marks: Mark[] = [];
     for (const name of ["a", "reference", "b"] as const) {
       const at = chosen[name];
-      if (at !== undefined && at >= 0) marks.push({ view: name, vertex: at });
+      if (at !== undefined && at >= 0) marks.push({ view: name, at });
     }
     this.stage.setSelection(marks);
     if (document.activeElement !== this.number) {
@@ -59,8 +59,8 @@ export class Choice {
     if (middle === undefined) return chosen;
     chosen.reference = middle;
     for (const name of ["a", "b"] as const) {
-      const way = sides[name]?.way;
-      if (name !== view && way) chosen[name] = way.vertex[middle]!;
+      const back = sides[name]?.answer?.back;
+      if (name !== view && back) chosen[name] = back.vertex[middle]!;
     }
     return chosen;
   }

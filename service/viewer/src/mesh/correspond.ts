@@ -1,33 +1,4 @@
-// What follows from a correspondence: the way back, and the rotation that lays one shape along the other.
-
-import type { Neighbours } from "./shape";
-
-export interface Way {
-  vertex: Int32Array; // for each reference vertex, a vertex of the posted mesh; -1 where none is reachable
-  direct: Uint8Array; // 1 where that vertex itself answers to the reference vertex, 0 where a neighbour's does
-}
-
-/** For each reference vertex its most confident vertex; gaps take the answer of the nearest filled one. */
-export function wayBack(index: ArrayLike<number>, confidence: ArrayLike<number>, reference: Neighbours): Way {
-  const count = reference.start.length - 1;
-  const vertex = new Int32Array(count).fill(-1);
-  for (let i = 0; i < index.length; i++) {
-    const known = vertex[index[i]!]!;
-    if (known < 0 || confidence[i]! > confidence[known]!) vertex[index[i]!] = i;
-  }
-  const direct = Uint8Array.from(vertex, (i) => (i < 0 ? 0 : 1));
-  const queue = Array.from(vertex.keys()).filter((i) => vertex[i]! >= 0);
-  for (let head = 0; head < queue.length; head++) {
-    const at = queue[head]!;
-    for (let k = reference.start[at]!; k < reference.start[at + 1]!; k++) {
-      const next = reference.index[k]!;
-      if (vertex[next]! >= 0) continue;
-      vertex[next] = vertex[at]!;
-      queue.push(next);
-    }
-  }
-  return { vertex, direct };
-}
+// The rotation that lays one shape along another, from which vertex goes where.
 
 export interface Alignment {
   quaternion: [number, number, number, number]; // x, y, z, w

@@ -1,13 +1,11 @@
 // A chosen vertex and its partners, in words.
 
 import { make, percent, whole } from "../dom";
-import type { Way } from "./correspond";
-import type { Correspondence } from "./paint";
+import type { Correspondence } from "./answer";
 import type { ViewName } from "./stage";
 
 export interface Side {
   answer: Correspondence | null;
-  way: Way | null;
 }
 
 interface Needs {
@@ -35,23 +33,19 @@ export function describe({ from, chosen, a, b }: Needs): Node[] {
   row("Second", chosen.b, b);
   const others = from === "reference" ? null : runnersUp(from === "a" ? a : b, chosen[from]!);
   if (others) list.append(make("dt", {}, "Or else"), others);
-  const gaps = (["a", "b"] as const).filter((name) => {
-    const way = (name === "a" ? a : b)?.way;
-    return name !== from && way && chosen.reference !== undefined && way.direct[chosen.reference] === 0;
-  });
-  if (gaps.length === 0) return [list];
-  return [list, make("p", { class: "note" }, "No vertex answers to exactly this one; the nearest that does is marked.")];
+  return [list];
 }
 
 /** The next best partners of a posted vertex, as far as they are worth a word. */
 function runnersUp(side: Side | null, vertex: number): HTMLElement | null {
-  const { index, confidence } = side?.answer?.candidates ?? {};
-  if (!index || !confidence) return null;
-  const rows = index[vertex]!.slice(1).flatMap((partner, i) => {
-    const chance = confidence[vertex]![i + 1]!;
-    if (chance < 0.001) return [];
-    return make("span", { class: "runner" }, `#${whole(partner)}`, make("span", { class: "number" }, percent(chance)));
-  });
+  const candidates = side?.answer?.candidates;
+  if (!candidates) return null;
+  const { index, confidence, each } = candidates;
+  const rows: HTMLElement[] = [];
+  for (let i = vertex * each + 1; i < (vertex + 1) * each; i++) {
+    const chance = make("span", { class: "number" }, percent(confidence[i]!));
+    if (confidence[i]! >= 0.001) rows.push(make("span", { class: "runner" }, `#${whole(index[i]!)}`, chance));
+  }
   return rows.length > 0 ? make("dd", { class: "runners" }, ...rows) : null;
 }
 

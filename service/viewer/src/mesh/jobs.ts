@@ -1,7 +1,5 @@
 // Asking the mesh worker, as promises.
 
-import type { Mesh } from "./parse";
-import type { Regions } from "./regions";
 import type { Shape } from "./shape";
 import type { Job, Opened, Reply } from "./worker";
 
@@ -30,8 +28,4 @@ export function openMesh(name: string, buffer: ArrayBuffer): Promise<Opened> {
 
 export function openReference(buffer: ArrayBuffer): Promise<Shape> {
   return ask<Shape>({ kind: "reference", name: "reference.ply", buffer }, [buffer]);
-}
-
-export function findRegions({ vertices, faces }: Mesh): Promise<Regions> {
-  return ask<Regions>({ kind: "regions", mesh: { vertices, faces } });
 }

@@ -2,32 +2,28 @@
 
 import { classColour, confidenceColour, css } from "../colour";
 import { make, percent, whole } from "../dom";
-import type { Correspondence, Show } from "./paint";
-import type { Regions } from "./regions";
+import type { Attributes, Correspondence } from "./answer";
+import type { Show } from "./paint";
 
 const BINS = 40;
 
 export interface LegendNeeds {
   show: Show;
-  regions: Regions | null; // null while they are being found
+  attributes: Attributes;
   answer: Correspondence | null;
   choose: (referenceVertex: number) => void;
 }
 
-export function legend({ show, regions, answer, choose }: LegendNeeds): Node[] {
-  if (!regions && (show === "segments" || show === "landmarks")) return [note("Measuring the reference …")];
+export function legend({ show, attributes, answer, choose }: LegendNeeds): Node[] {
   switch (show) {
     case "correspondence":
       return [note("Each place on the reference has its own colour. The posted mesh wears the colour of its partner.")];
     case "confidence":
       return answer ? histogram(answer.confidence) : [note("Confidence comes with the answer.")];
     case "segments":
-      return [
-        swatches(regions!.numSegments),
-        note(`${regions!.numSegments} cells of the reference, equally far apart along its surface, carried over.`),
-      ];
+      return [segmentList(attributes.segments.names)];
     case "landmarks":
-      return [landmarkList(regions!, choose)];
+      return [landmarkList(attributes.landmarks, answer, choose)];
     case "texture":
       return [note("A checker drawn on the reference, carried over. Straight rows stay straight where the map is smooth.")];
   }
@@ -37,17 +33,18 @@ function note(words: string): HTMLElement {
   return make("p", { class: "note" }, words);
 }
 
-function swatches(count: number): HTMLElement {
-  const row = make("div", { class: "swatches", "aria-hidden": "true" });
-  for (let i = 0; i < count; i++) {
-    const swatch = make("span", {});
-    swatch.style.background = css(classColour(i, count));
-    row.append(swatch);
-  }
-  return row;
+function segmentList(names: string[]): HTMLElement {
+  const rows = names.map((name, i) => make("li", { class: "plain" }, dot(i, names.length), name));
+  return make("ul", { class: "landmarks" }, ...rows);
 }
 
-function histogram(confidence: number[]): Node[] {
+function dot(i: number, count: number): HTMLElement {
+  const mark = make("span", { class: "dot" });
+  mark.style.background = css(classColour(i, count));
+  return mark;
+}
+
+function histogram(confidence: Float32Array): Node[] {
   const counts = new Array<number>(BINS).fill(0);
   for (const value of confidence) counts[Math.min(BINS - 1, Math.floor(value * BINS))]!++;
   const tallest = Math.max(...counts);
@@ -58,18 +55,22 @@ function histogram(confidence: number[]): Node[] {
     bar.style.background = css(confidenceColour((i + 0.5) / BINS));
     chart.append(bar);
   });
-  const sorted = [...confidence].sort((p, q) => p - q);
+  const sorted = confidence.slice().sort();
   const median = sorted[sorted.length >> 1] ?? 0;
   const scale = make("div", { class: "scale" }, make("span", {}, "unsure"), make("span", {}, "sure"));
   return [chart, scale, note(`Median ${percent(median)}, lowest ${percent(sorted[0] ?? 0)}.`)];
 }
 
-function landmarkList({ landmarks }: Regions, choose: (vertex: number) => void): HTMLElement {
+function landmarkList(
+  landmarks: Record<string, number>,
+  answer: Correspondence | null,
+  choose: (vertex: number) => void,
+): HTMLElement {
   const list = make("ul", { class: "landmarks" });
-  landmarks.forEach(({ name, vertex }, i) => {
-    const dot = make("span", { class: "dot" });
-    dot.style.background = css(classColour(i, landmarks.length));
-    const button = make("button", { type: "button", class: "plain" }, dot, name);
+  Object.entries(landmarks).forEach(([name, vertex], i, all) => {
+    const missing = answer !== null && !answer.landmarks.has(name);
+    const words = make("span", missing ? { class: "missing", title: "not on the posted mesh" } : {}, name);
+    const button = make("button", { type: "button", class: "plain" }, dot(i, all.length), words);
     for (const event of ["mouseenter", "focus", "click"]) button.addEventListener(event, () => choose(vertex));
     list.append(make("li", {}, button));
   });

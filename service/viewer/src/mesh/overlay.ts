@@ -5,12 +5,18 @@ import type { Spot } from "./view";
 
 export interface Mark {
   view: ViewName;
-  vertex: number;
+  at: number | ArrayLike<number>; // a vertex, or a place on the surface
   name?: string;
   colour?: string;
 }
 
-type Locate = (view: ViewName, vertex: number) => Spot | null;
+type Locate = (view: ViewName, at: Mark["at"]) => Spot | null;
+
+interface Box {
+  left: number;
+  right: number;
+  y: number;
+}
 
 export class Overlay {
   selection: Mark[] = [];
@@ -20,11 +26,12 @@ export class Overlay {
 
   draw(locate: Locate): void {
     const shapes: SVGElement[] = [];
+    const labels: Box[] = [];
     for (const mark of this.landmarks) {
-      const spot = locate(mark.view, mark.vertex);
-      if (spot && !spot.hidden) shapes.push(...landmark(mark, spot));
+      const spot = locate(mark.view, mark.at);
+      if (spot && !spot.hidden) shapes.push(...landmark(mark, spot, labels));
     }
-    const spots = this.selection.flatMap(({ view, vertex }) => locate(view, vertex) ?? []);
+    const spots = this.selection.flatMap(({ view, at }) => locate(view, at) ?? []);
     for (let i = 1; i < spots.length; i++) shapes.push(thread(spots[i - 1]!, spots[i]!));
     for (const spot of spots) shapes.push(ring(spot, "ring-halo", 7), ring(spot, "ring", 7), ring(spot, "dot", 2));
     this.svg.replaceChildren(...shapes);
@@ -35,10 +42,14 @@ function ring({ x, y, hidden }: Spot, kind: string, r: number): SVGElement {
   return svg("circle", { cx: x, cy: y, r, class: hidden ? `${kind} behind` : kind });
 }
 
-function landmark({ name, colour }: Mark, { x, y }: Spot): SVGElement[] {
-  const dot = svg("circle", { cx: x, cy: y, r: 5, class: "landmark" });
+/** A dot, and its name where no other name stands yet. */
+function landmark({ name, colour }: Mark, { x, y }: Spot, labels: Box[]): SVGElement[] {
+  const dot = svg("circle", { cx: x, cy: y, r: 4, class: "landmark" });
   dot.style.fill = colour ?? "";
-  if (!name) return [dot];
+  const box = { left: x, right: x + 12 + 6.4 * (name?.length ?? 0), y };
+  const taken = labels.some((other) => Math.abs(other.y - y) < 15 && other.left < box.right && x < other.right);
+  if (!name || taken) return [dot];
+  labels.push(box);
   const label = svg("text", { x: x + 9, y: y + 4, class: "landmark-name" });
   label.textContent = name;
   return [dot, label];

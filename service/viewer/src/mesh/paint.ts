@@ -1,17 +1,10 @@
 // Which colour each vertex has, for each way of showing a correspondence.
 
 import { classColour, confidenceColour, positionColours } from "../colour";
-import type { Way } from "./correspond";
-import type { Regions } from "./regions";
+import type { Attributes, Correspondence } from "./answer";
 import type { Shape } from "./shape";
 
 export type Show = "correspondence" | "confidence" | "segments" | "landmarks" | "texture";
-
-export interface Correspondence {
-  correspondence: number[];
-  confidence: number[];
-  candidates?: { index: number[][]; confidence: number[][] };
-}
 
 const CELLS = 26; // of the checker, along the longest side of the reference
 const PALE = 186;
@@ -20,11 +13,12 @@ const PALE = 186;
 export class Paint {
   readonly places: Float32Array;
   private readonly colours: Uint8Array;
-  private cells: Uint8Array;
 
-  constructor(shape: Shape) {
+  constructor(
+    private readonly shape: Shape,
+    private readonly attributes: Attributes,
+  ) {
     this.colours = positionColours(shape.vertices);
-    this.cells = new Uint8Array(this.colours.length).fill(PALE);
     let span = 0;
     for (let axis = 0; axis < 3; axis++) {
       let [low, high] = [Infinity, -Infinity];
@@ -37,42 +31,56 @@ export class Paint {
     this.places = shape.vertices.map((value) => (CELLS * value) / (span || 1));
   }
 
-  setRegions({ segments, numSegments }: Regions): void {
-    this.cells = paint(segments, (cell) => classColour(cell, numSegments));
-  }
-
-  reference(show: Show, way: Way | null, answer: Correspondence | null): Uint8Array {
-    if (show === "landmarks") return new Uint8Array(this.colours.length).fill(PALE);
-    if (show === "segments") return this.cells;
+  reference(show: Show, answer: Correspondence | null): Uint8Array {
+    if (show === "landmarks") return pale(this.colours.length);
+    if (show === "segments") return this.parts(this.attributes.segments.of_vertex);
     if (show !== "confidence") return this.colours;
-    if (!way || !answer) return new Uint8Array(this.colours.length).fill(PALE);
-    return paint(way.vertex, (vertex, i) =>
-      way.direct[i] ? confidenceColour(answer.confidence[vertex]!) : [PALE, PALE, PALE],
-    );
+    const back = answer?.back;
+    if (!back) return pale(this.colours.length);
+    return paint(back.confidence, (sure, i) => (back.vertex[i]! < 0 ? [PALE, PALE, PALE] : confidenceColour(sure)));
   }
 
   posted(show: Show, answer: Correspondence): Uint8Array {
     if (show === "confidence") return paint(answer.confidence, confidenceColour);
-    if (show === "landmarks") return new Uint8Array(4 * answer.correspondence.length).fill(PALE);
-    return gather(show === "segments" ? this.cells : this.colours, answer.correspondence);
+    if (show === "landmarks") return pale(4 * answer.correspondence.length);
+    if (show === "segments" && answer.segments) return this.parts(answer.segments);
+    return new Uint8Array(this.carried(this.colours, 4, answer));
   }
 
-  postedPlaces({ correspondence }: Correspondence): Float32Array {
-    const places = new Float32Array(3 * correspondence.length);
-    correspondence.forEach((partner, i) => {
-      for (let axis = 0; axis < 3; axis++) places[3 * i + axis] = this.places[3 * partner + axis]!;
-    });
-    return places;
+  postedPlaces(answer: Correspondence): Float32Array {
+    return this.carried(this.places, 3, answer);
+  }
+
+  private parts(segments: ArrayLike<number>): Uint8Array {
+    const count = this.attributes.segments.names.length;
+    return paint(segments, (segment) => classColour(segment, count));
+  }
+
+  /** Values of reference vertices at the places of posted ones, between vertices where those are known. */
+  private carried(values: ArrayLike<number>, each: number, answer: Correspondence): Float32Array {
+    const { correspondence, points } = answer;
+    const carried = new Float32Array(each * correspondence.length);
+    for (let i = 0; i < correspondence.length; i++) {
+      const face = points ? points.face[i]! : -1;
+      for (let k = 0; k < each; k++) {
+        if (face < 0) carried[each * i + k] = values[each * correspondence[i]! + k]!;
+        else
+          for (let corner = 0; corner < 3; corner++) {
+            const vertex = this.shape.faces[3 * face + corner]!;
+            carried[each * i + k]! += points!.barycentric[3 * i + corner]! * values[each * vertex + k]!;
+          }
+      }
+    }
+    return carried;
   }
 }
 
-function paint<T extends ArrayLike<number>>(values: T, colour: (value: number, i: number) => number[]): Uint8Array {
+function pale(length: number): Uint8Array {
+  return new Uint8Array(length).fill(PALE);
+}
+
+function paint(values: ArrayLike<number>, colour: (value: number, i: number) => number[]): Uint8Array {
   const colours = new Uint8Array(4 * values.length).fill(255);
   for (let i = 0; i < values.length; i++) colours.set(colour(values[i]!, i), 4 * i);
   return colours;
-}
-
-function gather(colours: Uint8Array, index: number[]): Uint8Array {
-  const words = new Uint32Array(colours.buffer, colours.byteOffset, colours.length / 4);
-  return new Uint8Array(Uint32Array.from(index, (i) => words[i]!).buffer);
 }

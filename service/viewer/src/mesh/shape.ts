@@ -1,4 +1,4 @@
-// A mesh made ready to draw: normals, a picking tree, neighbours, its centre and size.
+// A mesh made ready to draw: normals, a picking tree, its centre and size.
 
 import { buildBvh, type Bvh } from "./bvh";
 import type { Mesh } from "./parse";
@@ -58,27 +58,4 @@ function crossOfSides(vertices: Float32Array, faces: Uint32Array, at: number): [
   const [ux, uy, uz] = [vertices[b]! - ax, vertices[b + 1]! - ay, vertices[b + 2]! - az];
   const [vx, vy, vz] = [vertices[c]! - ax, vertices[c + 1]! - ay, vertices[c + 2]! - az];
   return [uy * vz - uz * vy, uz * vx - ux * vz, ux * vy - uy * vx];
-}
-
-/** Neighbours of each vertex along the edges, in compressed rows. */
-export interface Neighbours {
-  start: Uint32Array; // [V + 1]
-  index: Uint32Array;
-}
-
-export function neighbours({ vertices, faces }: Mesh): Neighbours {
-  const count = vertices.length / 3;
-  const start = new Uint32Array(count + 1);
-  for (const vertex of faces) start[vertex + 1]! += 2;
-  for (let i = 0; i < count; i++) start[i + 1]! += start[i]!;
-  const fill = start.slice(0, count);
-  const index = new Uint32Array(2 * faces.length); // each edge once per face: twice inside a surface
-  for (let i = 0; i < faces.length; i += 3) {
-    for (let corner = 0; corner < 3; corner++) {
-      const vertex = faces[i + corner]!;
-      index[fill[vertex]!++] = faces[i + ((corner + 1) % 3)]!;
-      index[fill[vertex]!++] = faces[i + ((corner + 2) % 3)]!;
-    }
-  }
-  return { start, index };
 }

@@ -107,11 +107,11 @@ export class Stage {
   }
 
   private renderMarks(): void {
-    this.overlay.draw((name, vertex) => {
+    this.overlay.draw((name, at) => {
       const view = this.views[name];
       if (view.frame.offsetParent === null) return null;
       const { offsetLeft: x, offsetTop: y, offsetWidth: w, offsetHeight: h } = view.frame;
-      return view.spot(vertex, x, y, w, h);
+      return view.spot(at, x, y, w, h);
     });
   }
 

@@ -2,7 +2,7 @@
 
 import { Quaternion, Vector3 } from "three";
 import { align } from "./correspond";
-import type { Correspondence } from "./paint";
+import type { Correspondence } from "./answer";
 import type { Shape } from "./shape";
 
 const AGREES = 0.6; // below this a best rotation says nothing about how the shape stands

@@ -1,19 +1,18 @@
 // The mesh tab: posts a mesh, stands it beside the reference, carries colours, marks partners.
 
-import { aboutModel, get, isAbort, post, type Answer, type Model, type Received } from "../call";
+import { aboutModel, get, isAbort, postForArrays, type Arrays, type Model, type Received } from "../call";
 import { classColour, css } from "../colour";
 import { byId, count } from "../dom";
 import { Strip } from "../strip";
 import { onTheme } from "../theme";
-import { wayBack, type Way } from "./correspond";
+import { NO_ATTRIBUTES, readAnswer, type Attributes, type Correspondence } from "./answer";
 import { curl } from "./curl";
 import { Choice } from "./choice";
-import { findRegions, openMesh, openReference } from "./jobs";
+import { openMesh, openReference } from "./jobs";
 import { legend } from "./legend";
 import type { Mark } from "./overlay";
-import { Paint, type Correspondence, type Show } from "./paint";
-import type { Regions } from "./regions";
-import { neighbours, type Neighbours, type Shape } from "./shape";
+import { Paint, type Show } from "./paint";
+import type { Shape } from "./shape";
 import { alongside, stance } from "./stance";
 import { Stage, type ViewName } from "./stage";
 import type { Opened } from "./worker";
@@ -24,25 +23,24 @@ interface Slot {
   name: string; // of the file
   sample: boolean;
   opened: Opened;
-  answer: (Answer & Correspondence) | null;
-  way: Way | null;
+  answer: Correspondence | null;
 }
 
 interface Loaded {
   model: Model;
   shape: Shape;
-  regions: Regions | null; // found after the first answer is on its way
+  attributes: Attributes;
   paint: Paint;
-  neighbours: Neighbours;
 }
 
 const CANDIDATES = 3; // partners asked for per vertex
-const SMALL = 20_000; // vertices; beyond this the candidates would weigh more than the answer
+const WANTED = ["landmarks", "segments", "points", "reverse"]; // of what the model can include
 
 export class MeshTab {
   private readonly strip = new Strip(byId("mesh-strip"));
   private readonly stage: Stage;
   private readonly picker = byId<HTMLSelectElement>("mesh-model");
+  private readonly refine = byId<HTMLInputElement>("mesh-refine");
   private slots: Partial<Record<SlotName, Slot>> = {};
   private loaded: Loaded | null = null;
   private show: Show = "correspondence";
@@ -57,6 +55,7 @@ export class MeshTab {
     this.listen();
     this.strip.onKey = () => void this.start();
     this.picker.replaceChildren(...models.map(({ name }) => new Option(name, name)));
+    this.picker.value = (models.find((model) => model.default) ?? models[0]!).name;
   }
 
   /** The first answer without a question: the model's own sample. */
@@ -77,6 +76,7 @@ export class MeshTab {
 
   private listen(): void {
     this.picker.addEventListener("change", () => void this.changeModel());
+    this.refine.addEventListener("change", () => void this.runAll());
     byId("mesh-sample").addEventListener("click", () => void this.openSample());
     byId("mesh-remove").addEventListener("click", () => this.removeSecond());
     byId("mesh-reset").addEventListener("click", () => this.stage.reset());
@@ -126,11 +126,15 @@ export class MeshTab {
     const model = this.models.find(({ name }) => name === this.picker.value)!;
     this.loaded = null;
     byId("mesh-model-note").textContent = aboutModel(model);
+    byId("mesh-refine-field").hidden = !model.refine;
     try {
-      const response = await get(this.chosenPath("reference"), "model/ply");
+      const [response, attributes] = await Promise.all([
+        get(this.chosenPath("reference"), "model/ply"),
+        this.fetchAttributes(model),
+      ]);
       const shape = await openReference(await response.arrayBuffer());
-      const paint = new Paint(shape);
-      this.loaded = { model, shape, paint, neighbours: neighbours(shape), regions: null };
+      this.loaded = { model, shape, attributes, paint: new Paint(shape, attributes) };
+      this.offer(attributes);
     } catch (error) {
       this.strip.fail(error);
       return false;
@@ -146,8 +150,27 @@ export class MeshTab {
 
   private async changeModel(): Promise<void> {
     this.choice.pin("a", null);
-    if (!(await this.loadModel())) return;
+    if (await this.loadModel()) await this.runAll();
+  }
+
+  private async runAll(): Promise<void> {
     for (const name of ["a", "b"] as const) if (this.slots[name]) await this.run(name);
+  }
+
+  private async fetchAttributes({ include }: Model): Promise<Attributes> {
+    if (!include?.includes("landmarks") && !include?.includes("segments")) return NO_ATTRIBUTES;
+    return (await (await get(this.chosenPath("attributes"), "application/json")).json()) as Attributes;
+  }
+
+  /** Only what this reference has can be shown. */
+  private offer({ landmarks, segments }: Attributes): void {
+    const there = { landmarks: Object.keys(landmarks).length > 0, segments: segments.names.length > 0 };
+    for (const [way, known] of Object.entries(there)) {
+      const input = document.querySelector<HTMLInputElement>(`#mesh-show input[value="${way}"]`)!;
+      input.disabled = !known;
+      input.parentElement!.title = known ? "" : `The reference of this model has no ${way}.`;
+      if (!known && this.show === way) document.querySelector<HTMLInputElement>("#mesh-show input")!.click();
+    }
   }
 
   private async fetchSample(): Promise<ArrayBuffer> {
@@ -160,13 +183,6 @@ export class MeshTab {
     } catch (error) {
       this.strip.fail(error);
     }
-  }
-
-  private async measure(loaded: Loaded): Promise<void> {
-    if (loaded.regions) return;
-    loaded.regions = await findRegions(loaded.shape);
-    loaded.paint.setRegions(loaded.regions);
-    if (this.show === "segments" || this.show === "landmarks") this.colour();
   }
 
   private async openFile(slot: SlotName, file: File): Promise<void> {
@@ -183,7 +199,7 @@ export class MeshTab {
       this.strip.fail(error);
       return;
     }
-    this.slots[slot] = { name, sample, opened, answer: null, way: null };
+    this.slots[slot] = { name, sample, opened, answer: null };
     if (slot === "b") this.toggleSecond(true);
     const view = this.stage.views[slot];
     view.setShape(opened.shape);
@@ -198,18 +214,19 @@ export class MeshTab {
     if (!slot || !this.loaded) return;
     this.calls[name]?.abort();
     const call = (this.calls[name] = new AbortController());
-    const { opened } = slot;
-    const small = opened.mesh.vertices.length / 3 <= SMALL;
-    const candidates = small ? Math.min(CANDIDATES, this.loaded.shape.vertices.length / 3) : 1;
-    const head = `{"model":${JSON.stringify(this.loaded.model.name)},"top_k":${candidates},"mesh":`;
-    this.strip.setCurl(curl(this.loaded.model.name, slot.sample ? null : slot.name));
+    const { model, shape } = this.loaded;
+    const include = WANTED.filter((name) => model.include?.includes(name));
+    const refine = (model.refine ?? false) && this.refine.checked;
+    const top_k = Math.min(CANDIDATES, shape.vertices.length / 3);
+    const head = JSON.stringify({ model: model.name, top_k, include, refine }).slice(0, -1);
+    const options = { ...(include.length ? { include: include.join(",") } : {}), ...(refine ? { refine: "true" } : {}) };
+    this.strip.setCurl(curl(model.name, slot.sample ? null : slot.name, options));
     this.strip.progress("sending", 0);
-    slot.answer = slot.way = null;
-    void this.measure(this.loaded);
+    slot.answer = null;
     try {
-      const received = await post<Answer & Correspondence>({
+      const received = await postForArrays({
         path: "v1/correspondence",
-        body: new Blob([head, opened.json, "}"]),
+        body: new Blob([head, ',"mesh":', slot.opened.json, "}"]),
         type: "application/json",
         signal: call.signal,
         progress: (phase, fraction) => this.strip.progress(phase, fraction),
@@ -222,11 +239,9 @@ export class MeshTab {
     }
   }
 
-  private answered(name: SlotName, slot: Slot, received: Received<Answer & Correspondence>): void {
+  private answered(name: SlotName, slot: Slot, received: Received<Arrays>): void {
     if (!this.loaded || this.slots[name] !== slot) return;
-    const { answer } = received;
-    slot.answer = answer;
-    slot.way = wayBack(answer.correspondence, answer.confidence, this.loaded.neighbours);
+    const answer = (slot.answer = readAnswer(received.answer));
     const view = this.stage.views[name];
     if (slot.opened.shape) {
       const turn = alongside(slot.opened.shape, this.loaded.shape, answer);
@@ -257,28 +272,26 @@ export class MeshTab {
   /** Dresses every view for the current way of showing. */
   private colour(): void {
     if (!this.loaded) return;
-    const { paint, regions } = this.loaded;
-    const a = this.slots.a ?? null;
-    this.stage.views.reference.setColours(paint.reference(this.show, a?.way ?? null, a?.answer ?? null));
+    const { paint, attributes } = this.loaded;
+    const answer = this.slots.a?.answer ?? null;
+    this.stage.views.reference.setColours(paint.reference(this.show, answer));
     for (const name of ["a", "b"] as const) {
-      const answer = this.slots[name]?.answer;
-      this.stage.views[name].setColours(answer ? paint.posted(this.show, answer) : null);
+      const own = this.slots[name]?.answer;
+      this.stage.views[name].setColours(own ? paint.posted(this.show, own) : null);
     }
     this.stage.setTextured(this.show === "texture");
     this.stage.setLandmarks(this.show === "landmarks" ? this.landmarks() : []);
     const choose = (vertex: number): void => this.choice.select("reference", vertex);
-    byId("mesh-legend").replaceChildren(...legend({ show: this.show, regions, answer: a?.answer ?? null, choose }));
+    byId("mesh-legend").replaceChildren(...legend({ show: this.show, attributes, answer, choose }));
   }
 
   private landmarks(): Mark[] {
-    const landmarks = this.loaded?.regions?.landmarks ?? [];
-    return landmarks.flatMap(({ name, vertex }, i) => {
-      const colour = css(classColour(i, landmarks.length));
-      const named = name.startsWith("Point") ? {} : { name };
-      const marks: Mark[] = [{ view: "reference", vertex, colour, ...named }];
+    return Object.entries(this.loaded?.attributes.landmarks ?? {}).flatMap(([name, vertex], i, all) => {
+      const colour = css(classColour(i, all.length));
+      const marks: Mark[] = [{ view: "reference", at: vertex, colour, name }];
       for (const slot of ["a", "b"] as const) {
-        const partner = this.slots[slot]?.way?.vertex[vertex] ?? -1;
-        if (partner >= 0) marks.push({ view: slot, vertex: partner, colour, ...named });
+        const at = this.slots[slot]?.answer?.landmarks.get(name);
+        if (at) marks.push({ view: slot, at, colour, name });
       }
       return marks;
     });

@@ -99,10 +99,11 @@ export class View {
     return castRay(this.shape, this.shape.bvh, origin.toArray(), direction.toArray())?.vertex ?? null;
   }
 
-  /** Where a vertex is on screen, within a frame whose corner and size are given. */
-  spot(vertex: number, left: number, top: number, width: number, height: number): Spot | null {
+  /** Where a vertex or place is on screen, within a frame whose corner and size are given. */
+  spot(at: number | ArrayLike<number>, left: number, top: number, width: number, height: number): Spot | null {
     if (!this.shape || !this.mesh) return null;
-    const local = new Vector3().fromArray(this.shape.vertices, 3 * vertex);
+    const local =
+      typeof at === "number" ? new Vector3().fromArray(this.shape.vertices, 3 * at) : new Vector3(at[0], at[1], at[2]);
     const screen = local.clone().applyMatrix4(this.mesh.matrix).project(this.camera);
     return {
       x: left + (0.5 + 0.5 * screen.x) * width,

@@ -1,13 +1,11 @@
 // Off the main thread: parsing files, writing request bodies, preparing shapes.
 
 import { parseMesh, type Mesh } from "./parse";
-import { findRegions, type Regions } from "./regions";
 import { prepareShape, type Shape } from "./shape";
 
 export type Job =
   | { kind: "open"; name: string; buffer: ArrayBuffer } // a posted mesh
-  | { kind: "reference"; name: string; buffer: ArrayBuffer }
-  | { kind: "regions"; mesh: Mesh };
+  | { kind: "reference"; name: string; buffer: ArrayBuffer };
 
 export interface Opened {
   mesh: Mesh;
@@ -15,7 +13,7 @@ export interface Opened {
   json: Blob; // the mesh as the service wants it
 }
 
-export type Done = Opened | Shape | Regions;
+export type Done = Opened | Shape;
 export type Reply = { id: number; done: Done } | { id: number; error: string };
 
 addEventListener("message", ({ data }: MessageEvent<Job & { id: number }>) => {
@@ -28,7 +26,6 @@ addEventListener("message", ({ data }: MessageEvent<Job & { id: number }>) => {
 });
 
 function work(job: Job): Done {
-  if (job.kind === "regions") return findRegions(job.mesh);
   const mesh = parseMesh(job.name, job.buffer);
   const shape = prepareShape(mesh);
   if (job.kind === "open") return { mesh, shape, json: writeJson(mesh) };
