@@ -46,9 +46,9 @@ def save_checkpoint(
     try:
         safetensors.torch.save_file(tensors, aside, facts)
         aside.replace(path)
-    except OSError as error:
+    except (OSError, safetensors.SafetensorError) as error:  # the latter when the disk is full
         aside.unlink(missing_ok=True)
-        raise CheckpointError(f"{path} could not be written: {error.strerror}") from None
+        raise CheckpointError(f"{path} could not be written: {error}") from None
     return path
 
 

@@ -1,5 +1,6 @@
 """The training loop of all networks: seeded, resumable, interruptible without loss."""
 
+import io
 import json
 import math
 import signal
@@ -27,7 +28,7 @@ from model.layers import SplineConv
 from model.muon import Muon
 from model.problems import Correspondence, Problem, load_problem
 from model.recipes import RECIPES, Recipe
-from model.zoo import ZooEntry, write_zoo
+from model.zoo import ZooEntry, write_whole, write_zoo
 
 LOG = "log.jsonl"
 SAVE_EVERY = 60.0  # seconds
@@ -175,7 +176,9 @@ def write_entry(
     if isinstance(problem, Correspondence):
         reference = "reference.npz"
         shape, faces = problem.meshes.reference, problem.meshes.faces
-        np.savez_compressed(out / reference, vertices=shape, faces=faces.astype(np.int32))
+        content = io.BytesIO()
+        np.savez_compressed(content, vertices=shape, faces=faces.astype(np.int32))
+        write_whole(out / reference, content.getvalue())
     entry = ZooEntry(
         name=recipe.name,
         net=recipe.net,

@@ -119,9 +119,9 @@ def write_zoo(
     directory.mkdir(parents=True, exist_ok=True)
     kind = torch.float16 if half else torch.float32
     stored = {name: value.detach().cpu().to(kind).contiguous() for name, value in weights.items()}
-    _replace(directory / "weights.safetensors", safetensors.torch.save(stored))
+    write_whole(directory / "weights.safetensors", safetensors.torch.save(stored))
     text = json.dumps({"task": entry.task, **asdict(entry)}, indent=2, ensure_ascii=False)
-    _replace(directory / "model.json", (text + "\n").encode())
+    write_whole(directory / "model.json", (text + "\n").encode())
 
 
 def read_entry(directory: Path) -> ZooEntry:
@@ -192,7 +192,8 @@ def read_reference(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return np.array(vertices, np.float32), np.array(faces, np.int64)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that is never seen half written."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         aside.write_bytes(content)

@@ -10,6 +10,7 @@ import trimesh
 from numpy.typing import NDArray
 
 from model.datasets.files import InvalidData, MissingData
+from model.errors import InvalidGraph
 from model.tasks import mesh_graph
 
 FAUST = "FAUST is for registered researchers: https://faust-leaderboard.is.tuebingen.mpg.de"
@@ -89,5 +90,8 @@ def _read(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         mesh: Any = trimesh.load(path, force="mesh", process=False)
     except Exception as error:  # every format has its own way to fail
         raise InvalidData(f"{path} cannot be read as a mesh: {error}") from error
-    graph = mesh_graph(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+    try:
+        graph = mesh_graph(np.asarray(mesh.vertices), np.asarray(mesh.faces))
+    except InvalidGraph as error:
+        raise InvalidData(f"{path}: {error}") from None
     return graph.arrays["vertices"], graph.arrays["faces"]

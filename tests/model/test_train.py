@@ -1,4 +1,5 @@
 import json
+import resource
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -179,6 +180,23 @@ def test_a_broken_checkpoint_is_refused(tmp_path: Path):
     problem = make("cora")
     with pytest.raises(CheckpointError, match="cannot be read"):
         run(problem, problem.recipe, tmp_path, resume=True)
+
+
+def test_a_disk_that_fills_up_leaves_the_old_checkpoint(tmp_path: Path):
+    problem = make("cora", steps=2)
+    run(problem, problem.recipe, tmp_path)
+    whole = (tmp_path / "checkpoint.safetensors").read_bytes()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) // 2, before[1]))
+    try:
+        with pytest.raises(CheckpointError, match="could not be written: .*File too large"):
+            run(problem, problem.recipe, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (tmp_path / "checkpoint.safetensors").read_bytes() == whole
+    assert {p.name for p in tmp_path.iterdir()} == {"checkpoint.safetensors", "log.jsonl"}
 
 
 @pytest.mark.parametrize("task", SMALL)

@@ -65,6 +65,14 @@ def test_a_file_that_is_no_mesh_is_refused_by_name(tmp_path: Path):
         load_mesh_folder(tmp_path)
 
 
+def test_a_mesh_without_faces_is_refused_by_name(tmp_path: Path):
+    for n in range(10):
+        write(tmp_path / f"{n}.ply", n + 1)
+    (tmp_path / "5.obj").write_text("v 0 0 0\nv 1 0 0\nv 0 1 0\n")
+    with pytest.raises(InvalidData, match=r"5.obj"):
+        load_mesh_folder(tmp_path)
+
+
 def test_an_almost_empty_folder_is_refused(tmp_path: Path):
     with pytest.raises(MissingData, match="holds 0 meshes"):
         load_mesh_folder(tmp_path)
