@@ -21,7 +21,7 @@ from model.pooling import (
     max_pool,
     mean_pool,
 )
-from model.pseudo import cartesian, degree, open_dimensions, pseudo_coordinates
+from model.pseudo import DEGREE, cartesian, node_share, open_dimensions, pseudo_coordinates
 from model.tasks import grid
 from ops import Plan
 
@@ -73,6 +73,7 @@ class NodeNet(nn.Module):
     """Nodes of a graph to labels: SConv((2), F, 16), SConv((2), 16, C), u = degree.
 
     Or u from node positions ("cartesian", say, in 2 or 3 dimensions), or "given" with the graph.
+    With `loops` every node is also its own neighbour, u = its own degree.
     """
 
     def __init__(
@@ -84,12 +85,16 @@ class NodeNet(nn.Module):
         dropout: float = 0.5,
         pseudo: str = "degree",
         dimensions: int = 1,
+        loops: bool = False,
     ) -> None:
         super().__init__()
+        if loops and pseudo != DEGREE:
+            raise ValueError(f"loops have a degree, but no {pseudo} pseudo-coordinates")
         is_open = open_dimensions(pseudo, dimensions)
         self.first = SparseSplineConv(num_features, hidden, [kernel_size] * dimensions, is_open)
         self.second = SplineConv(hidden, num_classes, [kernel_size] * dimensions, is_open)
         self.pseudo = pseudo
+        self.loops = loops
         self.dropout = dropout
 
     def plan(
@@ -102,7 +107,11 @@ class NodeNet(nn.Module):
     ) -> Plan:
         """The graph as both convolutions see it; coordinates as `model.graph.Coordinates` says."""
         if coordinates is None:
-            pseudo = degree(edge_index, ptr, num_nodes)
+            share = node_share(edge_index, ptr, num_nodes)
+            if self.loops:
+                loop = torch.arange(num_nodes, device=edge_index.device)
+                edge_index = torch.cat([edge_index, torch.stack([loop, loop])], 1)
+            pseudo = share[edge_index[0]]
         elif self.pseudo == "given":
             pseudo = coordinates
         else:

@@ -76,7 +76,11 @@ def _node_labels(g: NetBuilder, net: NodeNet) -> bytes:
     source, target = _ends(g)
     taken = coordinates_of(net)
     if taken is None:
-        pseudo = g.degree(source, target, "ptr", N)
+        share = g.node_share(target, "ptr", N)
+        if net.loops:
+            loop = g.arange(N)
+            source, target = (g.op("Concat", x, loop, axis=0) for x in (source, target))
+        pseudo = g.op("Gather", share, source)
     else:
         rows = "N" if taken.name == POSITIONS else "E"
         inputs.insert(-1, _value(taken.name, FLOAT, [rows, taken.size]))

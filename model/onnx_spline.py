@@ -48,7 +48,7 @@ class SplineBuilder(GraphBuilder):
         N, B = self.size(positions), self.size(self.part(ptr, 1, END))
         graph = self.op("Gather", self.graph_of_node(ptr, N), target)
         if kind == "degree":
-            raise ValueError("degrees need no positions; call `degree`")
+            raise ValueError("degrees need no positions; call `node_share`")
         offset = self.op(
             "Sub", self.op("Gather", positions, source), self.op("Gather", positions, target)
         )
@@ -78,12 +78,13 @@ class SplineBuilder(GraphBuilder):
         below = self.op("Less", angle, zero)
         return self.op("Where", below, self.op("Add", angle, self.f32(1)), angle)
 
-    def degree(self, source: str, target: str, ptr: str, N: str) -> str:
+    def node_share(self, target: str, ptr: str, N: str) -> str:
+        """deg / max deg of every node. [N, 1]"""
         count = self.op("Cast", self.count_of(target, N), to=FLOAT)
         graph = self.graph_of_node(ptr, N)
         B = self.size(self.part(ptr, 1, END))
         largest = self.op("Gather", self.graph_max(count, graph, B), graph)
-        return self.unsqueeze(self.op("Gather", self.scaled(count, largest), source), 1)
+        return self.unsqueeze(self.scaled(count, largest), 1)
 
     def plan(
         self, source: str, target: str, pseudo: str, N: str, spline: Any, is_sorted: bool

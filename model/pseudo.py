@@ -91,10 +91,15 @@ def node_degree(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 def degree(edge_index: Tensor, ptr: Tensor, num_nodes: int) -> Tensor:
     """deg(j) / max deg: how well connected the source is (paper, section 5.2). [E, 1]"""
+    return node_share(edge_index, ptr, num_nodes)[edge_index[0]]
+
+
+def node_share(edge_index: Tensor, ptr: Tensor, num_nodes: int) -> Tensor:
+    """deg / max deg of every node. [N, 1]"""
     count = node_degree(edge_index, num_nodes).float()
     graph = node_graph_index(ptr)
     largest = graph_max(count, graph, ptr.numel() - 1)[graph]
-    return _scaled(count, largest)[edge_index[0]][:, None]
+    return _scaled(count, largest)[:, None]
 
 
 def pseudo_coordinates(kind: str, positions: Tensor, edge_index: Tensor, ptr: Tensor) -> Tensor:

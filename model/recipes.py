@@ -38,7 +38,9 @@ RECIPES = {
         batch=1,
         learning_rate=0.01,
         cosine=True,
-        weight_decay=0.02,
+        weight_decay=0.01,
+        average=0.97,
+        parameters={"loops": True},
         description="Research topics of papers from their words and citations (Cora).",
     ),
     "mnist-superpixels": Recipe(
@@ -101,5 +103,8 @@ RECIPES["meshes"] = replace(
     description="Every vertex of a mesh to its place on a reference mesh.",
 )
 RECIPES["graph"] = replace(
-    RECIPES["cora"], name="graph", description="Labels of the nodes of a graph."
+    RECIPES["cora"],
+    name="graph",
+    parameters={},
+    description="Labels of the nodes of a graph.",
 )

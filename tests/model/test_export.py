@@ -12,7 +12,7 @@ from model.bundle import open_bundle
 from model.errors import BundleError
 from model.export import arguments, compare, export_all, export_bundle, run
 from model.graph import Coordinates, Graph
-from model.nets import SuperpixelNet
+from model.nets import NodeNet, SuperpixelNet
 from model.onnx_export import export_onnx, run_onnx
 from model.request import request_graph
 from model.serving import serve
@@ -88,6 +88,18 @@ def placed_graphs(coordinates: Coordinates) -> list[Graph]:
         features = rng.integers(0, 2, (n, 20))
         graphs.append(node_graph(n, edges, features, False, positions, pseudo, 20, coordinates))
     return graphs
+
+
+def test_loops_are_part_of_every_form_of_a_network():
+    torch.manual_seed(0)
+    net = NodeNet(20, 3, loops=True).eval()
+    scripted = torch.jit.script(serve(net))
+    graphs = graphs_of("toy-nodes")
+    for batch in [graphs, *([graph] for graph in graphs)]:
+        inputs = arguments(batch)
+        expected = run(serve(net), inputs)
+        assert np.array_equal(expected[0], run(scripted, inputs)[0])
+        compare(expected, run_onnx(export_onnx(net), inputs, repeats=1), "ONNX Runtime")
 
 
 @pytest.mark.parametrize("kind", PLACES)

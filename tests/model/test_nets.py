@@ -134,3 +134,19 @@ def test_the_linear_layer_is_linear_and_its_rows_do_not_depend_on_their_number()
 def test_only_known_networks_are_served():
     with pytest.raises(UnsupportedTask, match="Identity has no serving form"):
         serve(nn.Identity())
+
+
+def test_loops_make_every_node_its_own_neighbour():
+    torch.manual_seed(0)
+    plain, looped = NodeNet(4, 3).eval(), NodeNet(4, 3, loops=True).eval()
+    looped.load_state_dict(plain.state_dict())
+    features = np.array([[1, 0, 1, 0]] * 2)  # twins: beside each other, or each beside itself
+    together = pack([node_graph(2, [[0, 1]], features)])
+    torch.testing.assert_close(looped(*together.values()), plain(*together.values()))
+    alone = pack([node_graph(1, [], features[:1])])
+    assert not torch.allclose(looped(*alone.values()), plain(*alone.values()))
+
+
+def test_loops_need_degrees():
+    with pytest.raises(ValueError, match="no cartesian pseudo-coordinates"):
+        NodeNet(4, 3, pseudo="cartesian", dimensions=2, loops=True)
