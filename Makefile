@@ -12,7 +12,7 @@ OP_SOURCES := setup.py $(wildcard ops/*.inc ops/csrc/* ops/csrc/*/*)
 PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/viewer/*.mjs service/viewer/src/* service/viewer/src/*/*)
 ZOO := $(wildcard zoo/*/*.json zoo/*/*.npz zoo/*/*.safetensors)
 
-.PHONY: help serve test check fix build page bundles bench bench-op bench-serve test-slow test-gpu audit clean
+.PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-peers test-slow test-gpu audit clean
 help:
 	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/^## //'
 
@@ -85,6 +85,9 @@ bench-op: $(VENV)/.dev build
 ## make bench-serve  the service against its bare model call
 bench-serve: $(VENV)/.dev build bundles
 	$(BIN)/python tests/bench/serve.py
+## make bench-peers  the same models behind LitServe, BentoML, MLServer, Ray Serve and Triton
+bench-peers: $(VENV)/.dev build bundles
+	$(BIN)/python -W ignore tests/bench/peers/run.py --models bundles --environments build/peers
 ## make test-slow    the slow tests
 test-slow: $(VENV)/.dev build page bundles
 	$(BIN)/python -m pytest -m slow

@@ -12,6 +12,7 @@ import asyncio
 import os
 import platform
 import re
+import socket
 import statistics
 import subprocess
 import sys
@@ -202,10 +203,24 @@ class Server:
         threading.Thread(target=self.child.stderr.read, daemon=True).start()
 
     def resident_mb(self) -> float:
+        return self._status("VmRSS")
+
+    def _status(self, name: str) -> float:
         status = Path(f"/proc/{self.child.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        found = re.search(rf"{name}:\s+(\d+) kB", status)
         assert found is not None
         return int(found[1]) / 1024
+
+    def peak_mb(self, route: str, body: bytes, headers: str, status: int) -> float:
+        """How far one request raises the memory of the process, its bytes included."""
+        Path(f"/proc/{self.child.pid}/clear_refs").write_text("5")  # the peak starts from here
+        before = self.resident_mb()
+        with socket.create_connection((self.host, self.port)) as caller:
+            head = f"POST {route} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}"
+            caller.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            answer = caller.makefile("rb").read()
+        assert answer.startswith(f"HTTP/1.1 {status}".encode()), answer[:500]
+        return self._status("VmHWM") - before
 
     def stop(self) -> None:
         self.child.terminate()
@@ -266,6 +281,28 @@ def service(models: Path, seconds: float) -> None:
     show("1 caller p50, on / off", f"{alone[True] / alone[False]:.2f}", "<= 1.10")
 
 
+def memory(models: Path) -> None:
+    """A mesh of 100,000 vertices, read whole and refused for its last face: all but the network."""
+    vertices, faces = globe(316, 316)
+    faces[-1, -1] = len(vertices)
+    mesh = {"vertices": vertices.round(6).tolist(), "faces": faces.tolist()}
+    tail = vertices.astype("<f4").tobytes() + faces.astype("<i8").tobytes()
+    specs = [_spec("vertices", vertices, "FP32", 4), _spec("faces", faces, "INT64", 8)]
+    head = orjson.dumps({"inputs": specs})
+    binary = f"Inference-Header-Content-Length: {len(head)}\r\n"
+    for what, route, body, headers, status in (
+        ("JSON", "/v1/correspondence?model=bodies", orjson.dumps({"mesh": mesh}), "", 422),
+        ("binary tensors", "/v2/models/bodies/infer", head + tail, binary, 400),
+    ):
+        server = Server(models)
+        peak = server.peak_mb(route, body, headers, status)
+        size = len(body) / 2**20
+        show(
+            f"peak memory of {size:.1f} MB of {what}, times its size", f"{peak / size:.1f}", "<= 6"
+        )
+        server.stop()
+
+
 def measured(server: Server, small: list[bytes], mesh: bytes, seconds: float) -> None:
     times, answered = asyncio.run(server.load("/v1/correspondence", [mesh], 1, 2 * seconds))
     runs = [orjson.loads(answer)["timings_ms"]["run"] / 1000 for answer in answered]
@@ -317,6 +354,7 @@ def main() -> None:
         run = best_ms(lambda: bare.run([graph], 1, "cpu"), 5)
         show("bare model run of one mesh", f"{run:.1f} ms")
         show("of which packing", f"{best_ms(lambda: pack([graph])):.2f} ms")
+        memory(models)
         service(models, arguments.seconds)
 
 
