@@ -12,7 +12,7 @@ OP_SOURCES := setup.py $(wildcard ops/*.inc ops/csrc/* ops/csrc/*/*)
 PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/viewer/*.mjs service/viewer/src/* service/viewer/src/*/*)
 ZOO := $(wildcard zoo/*/*.json zoo/*/*.npz zoo/*/*.safetensors)
 
-.PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-peers test-slow test-gpu audit clean
+.PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-peers test-slow test-gpu sanitize audit clean
 help:
 	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/^## //'
 
@@ -94,6 +94,9 @@ test-slow: $(VENV)/.dev build page bundles
 ## make test-gpu     the tests that need a CUDA device
 test-gpu: $(VENV)/.dev build
 	$(BIN)/python -m pytest -m gpu
+## make sanitize     the CPU kernels under Address-, UndefinedBehavior- and ThreadSanitizer
+sanitize: $(VENV)/.dev
+	$(BIN)/python -m pytest -s -m slow tests/ops/test_sanitizers.py
 
 ## make audit        bandit over the code, then known faults of what is installed (needs network)
 audit: $(VENV)/.dev

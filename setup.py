@@ -1,7 +1,8 @@
 """Builds the operator's extension, ops/_C.so: CPU always, CUDA where nvcc is.
 
 Environment: SPLINECNN_CUDA=auto|0|1, SPLINECNN_CUDA_ARCHS="75;80;…", SPLINECNN_REQUIRE_NATIVE=1
-(a failed build is an error), SPLINECNN_SKIP_NATIVE=1 (build nothing), CXX, CUDA_HOME.
+(a failed build is an error), SPLINECNN_SKIP_NATIVE=1 (build nothing), CXX, CUDA_HOME,
+SPLINECNN_SANITIZE=address|undefined|thread (CPU kernels for `make sanitize`).
 """
 
 import fcntl
@@ -31,6 +32,13 @@ SIMD_FLAGS = {
     "avx2.cpp": ["-march=x86-64-v3"],
     "avx512.cpp": ["-march=x86-64-v4", "-mprefer-vector-width=512"],
 }
+# after -O3, so that reports name the line; a report of undefined behaviour ends the process
+SANITIZE_FLAGS = {
+    "address": ["-O1", "-g1", "-fsanitize=address"],
+    "undefined": ["-O1", "-g1", "-fsanitize=undefined,float-cast-overflow", "-fno-sanitize=vptr",
+                  "-fno-sanitize-recover=all"],
+    "thread": ["-O1", "-g1", "-fsanitize=thread"],
+}  # fmt: skip
 
 
 class NotBuilt(Exception):
@@ -136,14 +144,15 @@ def build(target: Path) -> None:
     cxx, include = find_compiler(), find_torch_headers()
     OBJECTS.mkdir(parents=True, exist_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    jobs, link = cpu_jobs(cxx, include, []), []
+    link = SANITIZE_FLAGS.get(os.environ.get("SPLINECNN_SANITIZE", ""), [])
+    jobs = cpu_jobs(cxx, include, link)
     wish = os.environ.get("SPLINECNN_CUDA", "auto")
     nvcc = None if wish == "0" or not any(SOURCES.glob("cuda/*.cu")) else find_nvcc()
     if wish == "1" and nvcc is None:
         raise NotBuilt("SPLINECNN_CUDA=1, but no nvcc found")
     if nvcc:
-        more, link = cuda_jobs(nvcc, cxx, jobs[0][1])
-        jobs += more
+        more, libraries = cuda_jobs(nvcc, cxx, jobs[0][1])
+        jobs, link = jobs + more, link + libraries
     with (OBJECTS / "lock").open("w") as lock, ThreadPoolExecutor(os.cpu_count()) as pool:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would remove each other's objects
         objects = list(pool.map(compile_source, jobs))
@@ -156,7 +165,8 @@ def link_objects(cxx: str, objects: list[str], link: list[str], target: Path) ->
     run([cxx, "-shared", "-Wl,-soname,libtorch_cpu.so", "-x", "c++", os.devnull, "-o", str(stub)])
     part = target.with_suffix(f".{os.getpid()}.part")
     libraries = ["-Wl,--no-as-needed", f"-L{OBJECTS}", "-ltorch_cpu", "-Wl,--as-needed", *link]
-    run([cxx, "-shared", *objects, "-o", str(part), *libraries, "-Wl,--exclude-libs,ALL", "-s"])
+    strip = [] if "-g1" in link else ["-s"]
+    run([cxx, "-shared", *objects, "-o", str(part), *libraries, "-Wl,--exclude-libs,ALL", *strip])
     part.replace(target)  # whole or not at all, also while another process has the old one open
 
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "../checks.h"
+#include "parallel.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define SPLINECNN_CLONES \
@@ -114,7 +115,7 @@ void each(const Tensor& x, const Tensor& out) {
   const T* from = static_cast<const T*>(x.const_data_ptr());
   T* to = static_cast<T*>(out.mutable_data_ptr());
   const int64_t count = x.numel(), blocks = (count + BLOCK - 1) / BLOCK;
-  torch::stable::parallel_for(0, blocks, BLOCKS_AT_ONCE, [&](int64_t begin, int64_t end) {
+  in_ranges(blocks, BLOCKS_AT_ONCE, [&](int64_t begin, int64_t end) {
     const int64_t first = begin * BLOCK;
     run_all<F>(from + first, to + first, std::min(end * BLOCK, count) - first);
   });
@@ -137,7 +138,7 @@ void each_row(const Tensor& x, const Tensor& out) {
   const T* from = static_cast<const T*>(x.const_data_ptr());
   T* to = static_cast<T*>(out.mutable_data_ptr());
   const int64_t C = x.size(1);
-  torch::stable::parallel_for(0, x.size(0), 256, [&](int64_t begin, int64_t end) {
+  in_ranges(x.size(0), 256, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) softmax_row(from + n * C, to + n * C, C);
   });
 }
