@@ -40,18 +40,20 @@ def carry(question: Question, arrays: Arrays) -> Carried:
     if include & {"landmarks", "reverse"}:
         posted = Shape(question.graph.arrays["vertices"], question.graph.arrays["faces"])
         image = reference.at(places)
-        if "landmarks" in include and attributes is not None:
-            wanted = np.array(list(attributes.landmarks.values()), np.int64)
-            found = find_on(posted, image, confidence[:, 0], reference, wanted)
+        marks = attributes.landmarks if "landmarks" in include and attributes is not None else {}
+        vertices = np.array(list(marks.values()), np.int64)
+        everything = np.arange(len(reference.vertices))
+        wanted = everything if "reverse" in include else vertices
+        found = find_on(posted, image, confidence[:, 0], reference, wanted)
+        if "landmarks" in include:
+            at = vertices if "reverse" in include else np.arange(len(vertices))
             rows = {
-                "vertex": found.vertex,
-                "position": posted.at(found.places),
-                "confidence": found.confidence,
+                "vertex": found.vertex[at],
+                "position": posted.at(found.places)[at],
+                "confidence": found.confidence[at],
             }
-            _add_landmarks(carried, list(attributes.landmarks), rows)
+            _add_landmarks(carried, list(marks), rows)
         if "reverse" in include:
-            everything = np.arange(len(reference.vertices))
-            found = find_on(posted, image, confidence[:, 0], reference, everything)
             parts = {
                 "face": found.places.face,
                 "barycentric": found.places.barycentric,

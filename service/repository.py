@@ -13,7 +13,6 @@ from pathlib import Path
 
 from model.bundle import open_bundle
 from model.errors import BundleError
-from model.graph import CORRESPONDENCE
 from model.request import request_graph
 from service.errors import Invalid, NotFound, NotReady
 from service.metrics import Metrics
@@ -24,7 +23,6 @@ from service.settings import Settings
 log = logging.getLogger("splinecnn.repository")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_PREFERRED = {CORRESPONDENCE: "bodies-any"}
 _WARM_SIZES = (1, 1, 2, 16)  # TorchScript specialises on the first runs of a kind
 
 Signature = tuple[tuple[str, int, int], ...]
@@ -99,9 +97,7 @@ class Repository:
         if not able:
             raise NotReady(f"no model for {task} is loaded")
         configured = self._settings.default_models.get(task)
-        preferred = _PREFERRED.get(task)
-        return min(able, key=lambda m: (m.name != configured, not m.manifest.default,
-                                        m.name != preferred))  # fmt: skip
+        return min(able, key=lambda m: (m.name != configured, not m.manifest.default))
 
     # Writing
 

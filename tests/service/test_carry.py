@@ -238,3 +238,8 @@ def test_an_exported_reference_is_read_like_any_other_file(nearest: Caller) -> N
     text = reference().export(file_type="ply", encoding="ascii")
     assert np.allclose(read_exported(text)[0], vertices) and len(read_exported(text)[1]) == 1280
     assert _EXPORTED.match(content) and not _EXPORTED.match(text)
+
+
+def test_landmarks_are_the_same_with_and_without_the_way_back(nearest: Caller) -> None:
+    alone = answer(nearest, other(), "landmarks")["landmarks"]
+    assert answer(nearest, other(), "landmarks,reverse")["landmarks"] == alone
