@@ -109,6 +109,8 @@ class Server:
     def wait(self) -> int:
         code = self.child.wait(90)
         self._reader.join(30)
+        if not self._reader.is_alive() and self.child.stderr is not None:
+            self.child.stderr.close()
         return code
 
     def kill(self) -> None:
