@@ -13,6 +13,7 @@ PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/v
 ZOO := $(wildcard zoo/*/*.json zoo/*/*.npz zoo/*/*.safetensors)
 
 .PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-peers test-slow test-gpu sanitize audit clean
+.PHONY: trust overload faults soak truth fuzz
 help:
 	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/^## //'
 
@@ -98,6 +99,19 @@ test-gpu: $(VENV)/.dev build
 sanitize: $(VENV)/.dev
 	$(BIN)/python -m pytest -s -m slow tests/ops/test_sanitizers.py
 
+## make trust        overload, faults, soak, truth, fuzz: about 50 minutes, figures to docs/trust.md
+trust: overload faults soak truth fuzz
+	TRUST=full $(BIN)/python -m pytest tests/trust/test_security.py tests/trust/test_upgrade.py
+	$(BIN)/python -m tests.trust.trust_results
+## make overload     one piece of it; also make faults, soak, truth, fuzz
+overload faults soak truth fuzz: $(VENV)/.dev build bundles
+	TRUST=full $(BIN)/python -m pytest $(TRUST_$@)
+	$(BIN)/python -m tests.trust.trust_results
+TRUST_overload := tests/trust/test_overload.py
+TRUST_faults := tests/trust/test_faults.py
+TRUST_soak := tests/trust/test_soak.py
+TRUST_truth := tests/trust/test_concurrent_truth.py
+TRUST_fuzz := tests/trust/test_long_fuzz.py tests/trust/test_coverage_fuzz.py
 ## make audit        bandit over the code, then known faults of what is installed (needs network)
 audit: $(VENV)/.dev
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive service model ops

@@ -30,7 +30,7 @@ def read_image(data: bytes, kind: str, max_pixels: int) -> NDArray[Any]:
         raise Invalid(f"the body is not a {kind} image", path="image") from None
     except (TooLarge, Invalid):
         raise
-    except MemoryError:
+    except (MemoryError, Image.DecompressionBombError):
         raise TooLarge("the image needs too much memory", path="image") from None
     except Exception as error:  # decoders fail in many ways on damaged files
         raise Invalid(

@@ -26,6 +26,7 @@ from service.state import State
 log = logging.getLogger("splinecnn.server")
 
 REFUSED = 2  # exit code when the settings cannot be served
+_EARS = 16
 FAILED = 1  # exit code when serving failed
 
 
@@ -130,6 +131,14 @@ def serve(settings: Settings, sockets: list[socket.socket]) -> int:
     return FAILED if server.failed else 0
 
 
+def _ears(listening: socket.socket) -> list[socket.socket]:
+    """The same socket several times: uvloop takes one connection of each per turn of its loop.
+
+    With a single one, new callers under load wait unheard behind those who are already connected.
+    """
+    return [listening, *[listening.dup() for _ in range(_EARS - 1)]]
+
+
 class DrainingServer(uvicorn.Server):
     """On the first signal answers what it took, tells new callers 503, and only then closes."""
 
@@ -166,7 +175,7 @@ class DrainingServer(uvicorn.Server):
             return
         if self.should_exit:
             return
-        await super().startup(sockets)
+        await super().startup([ear for listening in sockets or [] for ear in _ears(listening)])
         gc.collect()
         gc.freeze()  # what lives now lives on; scanning it again only adds pauses
         gc.set_threshold(50_000, 50, 100)

@@ -31,7 +31,11 @@ class Server:
     """`run(settings)` in a child; `prelude` is Python that the child runs first."""
 
     def __init__(
-        self, prelude: str = "", env: dict[str, str] | None = None, **settings: Any
+        self,
+        prelude: str = "",
+        env: dict[str, str] | None = None,
+        root: Path = ROOT,
+        **settings: Any,
     ) -> None:
         fields = {"port": 0, "threads": 1, "watch_seconds": 0, **settings}
         fields["models"] = str(fields["models"])
@@ -45,8 +49,8 @@ class Server:
         self.child = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", code],
             stderr=subprocess.PIPE,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": str(root), **(env or {})},
         )
         self.lines: list[str] = []
         self._told = threading.Event()
