@@ -19,6 +19,7 @@ from model.errors import BundleError
 from service.app import create_app
 from service.auth import Doorkeeper, KeyFileError
 from service.logs import configure
+from service.protocol import patient
 from service.runner import DeviceError, check_device
 from service.settings import Settings
 from service.state import State
@@ -153,6 +154,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=patient(settings.body_seconds),
                 log_config=None,
                 access_log=False,
                 server_header=False,

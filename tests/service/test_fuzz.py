@@ -12,6 +12,7 @@ import pytest
 import trimesh
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tests.service.service_toys import Caller, ball, picture, ring
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))

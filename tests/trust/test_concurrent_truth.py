@@ -52,28 +52,33 @@ async def together(
     server: Server, asks: list[Ask], count: int, expected: dict[int, bytes], models: Path | None
 ) -> int:
     """So many requests by many callers; how many answers were wrong."""
-    turns = iter(range(count))
     wrong = 0
+    turn = 0
+
+    def enough() -> bool:
+        reloaded = models is None or server.log.count("loaded cora/1") > 2
+        return turn >= count and reloaded
 
     async with callers(server.port) as pool:
 
         async def call() -> None:
-            nonlocal wrong
-            for turn in turns:
+            nonlocal wrong, turn
+            while not enough():
+                turn += 1
                 reply = await pool.send(asks[turn % len(asks)])
                 wrong += substance(reply) != expected[reply.ask.key]
 
         async def reload() -> None:
             while models is not None:
-                await asyncio.sleep(0.3)
                 for name in ("cora", "bodies", "mnist-superpixels"):
                     os.utime(models / name / "1" / "manifest.json")
+                await asyncio.sleep(0.5)
 
         reloading = asyncio.create_task(reload())
         await asyncio.gather(*[call() for _ in range(CALLERS)])
         reloading.cancel()
         assert pool.tally.unanswered == 0
-        assert len(pool.tally.replies) == count
+        assert len(pool.tally.replies) >= count
     return wrong
 
 
@@ -94,8 +99,6 @@ def test_an_answer_is_the_same_bits_alone_and_in_any_company(
             wrong = asyncio.run(together(server, asks, share, expected, moving))
             assert wrong == 0, f"{wrong} of {share} answers differ with {name}"
             shared += _batched(server)
-            if moving:
-                assert server.log.count("loaded cora/1") > 1, "nothing was reloaded"
             assert server.stop() == 0
     assert shared > 0, "nothing was batched, so nothing was shown"
     worst, compared = other_runtimes(own_models, asks, expected)
