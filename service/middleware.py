@@ -124,7 +124,8 @@ def request_id_of(headers: Iterable[Header]) -> str:
     if _REQUEST_ID.fullmatch(given):
         return given
     traced = _TRACE.fullmatch(trace)
-    return traced[1] if traced else f"{random.getrandbits(128):032x}"
+    # an id, not a secret
+    return traced[1] if traced else f"{random.getrandbits(128):032x}"  # nosec B311
 
 
 def route_of(scope: Scope) -> str:
