@@ -27,6 +27,7 @@ from model.geodesics import Surface, princeton_curve
 from model.graph import Graph
 from model.problems import NodeLabels, gather_graphs
 from model.recipes import RECIPES
+from model.sweep import compare_splines
 from model.tasks import image_graph, mesh_graph
 from model.zoo import read_zoo, write_zoo
 
@@ -42,11 +43,13 @@ def evaluate(
     limit: int | None = None,
     runs: int = 0,
     record: bool = False,
+    splines: int = 0,
 ) -> dict[str, Any]:
     """Score a zoo entry or a bundle on its test data; write scores.json and pictures to `out`.
 
     `task` says which data, if the network does not; `limit` takes only the first test graphs;
-    `runs` also trains Cora's network that many times; `record` writes the scores into model.json.
+    `runs` also trains Cora's network that many times; `record` writes the scores into model.json;
+    `splines` also trains the superpixel network for that many steps with every spline degree.
     """
     with tempfile.TemporaryDirectory() as scratch:
         zoo = not (model / "manifest.json").exists()
@@ -57,6 +60,8 @@ def evaluate(
         scores = _score(bundle, task, data, out, limit)
     if task == "cora" and runs:
         scores |= repeat_cora(data, runs, out=out)
+    if task == "mnist-superpixels" and splines:
+        compare_splines(data, out, splines)
     (out / "scores.json").write_text(json.dumps(scores, indent=2) + "\n")
     if zoo:
         entry, net = read_zoo(model)

@@ -225,6 +225,9 @@ def evaluate(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first test graphs.")] = None,
     runs: Annotated[int, typer.Option(min=0, help="Cora: also train and test this many seeds.")]
     = 0,
+    splines: Annotated[
+        int, typer.Option(min=0, help="Superpixels: also train every degree m this many steps.")
+    ] = 0,
     record: Annotated[bool, typer.Option("--record", help="Write the scores into model.json.")]
     = False,
 ) -> None:  # fmt: skip
@@ -234,7 +237,7 @@ def evaluate(
     """
     from model.evaluate import evaluate as run
 
-    scores = run(model, data, out, task, limit, runs, record)
+    scores = run(model, data, out, task, limit, runs, record, splines)
     for name, value in scores.items():
         _out.print(f"{name}: {value}")
 
