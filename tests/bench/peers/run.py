@@ -147,12 +147,14 @@ class Server:
         probe = self.requests()[:1]
         while time.monotonic() < until:
             if self._child.poll() is not None:
+                self.stop()
                 raise RuntimeError(f"{self.name} ended: {log.read_text()[-600:]}")
             try:
                 load(port, probe, 1, 0)
                 return
             except (OSError, RuntimeError):
                 time.sleep(0.5)
+        self.stop()
         raise RuntimeError(f"{self.name} never answered: {log.read_text()[-600:]}")
 
     def requests(self) -> list[Request]:
