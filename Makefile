@@ -134,4 +134,4 @@ image:
 	  --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) .
 ## make test-image   the image in a real Docker Engine: healthy, shut in, answering, draining
 test-image: $(VENV)/.dev image
-	IMAGE=$(IMAGE) $(BIN)/python -m pytest -m slow tests/deploy/test_image.py
+	IMAGE=$(IMAGE) $(BIN)/python -m pytest -m slow tests/deploy/test_image.py tests/deploy/test_cuda_image.py

@@ -89,6 +89,8 @@ class Stack:
 
 @pytest.fixture(scope="module")
 def stack(image: Any) -> Iterator[Stack]:
+    if "cuda" in IMAGE:
+        pytest.skip("the CUDA image needs a device (test_cuda_image.py)")
     more = shlex.split(os.environ.get("DOCKER_BUILD", ""))
     file = str(ROOT / "tests" / "deploy" / "prometheus.Dockerfile")
     base = ["--build-arg", f"BASE_IMAGE={BASE_IMAGE}", "--tag", "splinecnn-test-prometheus"]
@@ -151,7 +153,7 @@ def test_doctor_finds_every_bundle_whole(image: Any) -> None:
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(image: Any, environment: str, said: str) -> None:
-    done = run_once("--env", environment, IMAGE)
+    done = run_once("--env", "SPLINECNN_DEVICE=cpu", "--env", environment, IMAGE)
     lines = (done.stdout + done.stderr).strip().splitlines()
     assert done.returncode not in (0, 137)
     assert len(lines) == 1 and said in lines[0]
