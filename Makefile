@@ -12,7 +12,7 @@ OP_SOURCES := setup.py $(wildcard ops/*.inc ops/csrc/* ops/csrc/*/*)
 PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/viewer/*.mjs service/viewer/src/* service/viewer/src/*/*)
 ZOO := $(wildcard zoo/*/*.json zoo/*/*.npz zoo/*/*.safetensors)
 
-.PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-peers test-slow test-gpu sanitize audit clean
+.PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-ray test-ray bench-peers test-slow test-gpu sanitize audit clean
 .PHONY: trust overload faults soak truth fuzz
 help:
 	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/^## //'
@@ -89,6 +89,20 @@ bench-serve: $(VENV)/.dev build bundles
 ## make bench-peers  the same models behind LitServe, BentoML, MLServer, Ray Serve and Triton
 bench-peers: $(VENV)/.dev build bundles
 	$(BIN)/python -W ignore tests/bench/peers/run.py --models bundles --environments build/peers
+## make bench-ray    two Ray replicas against one, a core each
+bench-ray: $(VENV)-ray/.made build bundles
+	$(VENV)-ray/bin/python tests/bench/ray.py
+## make test-ray     Ray Serve for real: a killed replica, growing and shrinking
+test-ray: $(VENV)-ray/.made $(VENV)/.dev build
+	$(VENV)-ray/bin/python -m pytest -m slow tests/deploy/test_ray_app.py
+# Ray stands beside the other packages, not among them: tests tell what happens without it
+$(VENV)-ray/.made: pyproject.toml | $(VENV)/.run
+	$(PYTHON) -m venv --clear $(VENV)-ray
+	$(BIN)/python -c 'import site; print(*site.getsitepackages())' > \
+	  $$($(VENV)-ray/bin/python -c 'import site; print(*site.getsitepackages())')/beside.pth
+	SPLINECNN_SKIP_NATIVE=1 $(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --no-build-isolation -e '.[ray]'
+	touch $@
 ## make test-slow    the slow tests
 test-slow: $(VENV)/.dev build page bundles
 	$(BIN)/python -m pytest -m slow
@@ -119,7 +133,7 @@ audit: $(VENV)/.dev
 
 ## make clean        everything that was built
 clean:
-	rm -rf build bundles ops/_C.so service/viewer/dist service/viewer/node_modules *.egg-info
+	rm -rf build bundles ops/_C.so service/viewer/dist service/viewer/node_modules *.egg-info $(VENV)-ray
 
 .PHONY: image test-image
 TARGET ?= cpu

@@ -9,6 +9,9 @@ for package in networkx numpy scipy skimage sympy; do
   find "$site/$package" -type d -name tests -prune -exec rm -rf {} +
 done
 find "$site" -name '*.a' -delete
+# names that only a debugger reads: 98 MB of torch and 12 MB of uvloop
+strip --strip-unneeded "$site"/torch/lib/libtorch_cpu.so "$site"/torch/lib/libtorch_python.so \
+  "$site"/uvloop/loop.*.so
 echo /app > "$site/app.pth"
 rm -rf "$site"/pip "$site"/pip-* "$site"/setuptools "$site"/setuptools-* "$site"/pkg_resources \
   "$site"/_distutils_hack "$site"/distutils-precedence.pth "$1"/bin/pip*
