@@ -12,7 +12,7 @@ OP_SOURCES := setup.py $(wildcard ops/*.inc ops/csrc/* ops/csrc/*/*)
 PAGE_SOURCES := $(wildcard service/viewer/*.json service/viewer/*.html service/viewer/*.mjs service/viewer/src/* service/viewer/src/*/*)
 ZOO := $(wildcard zoo/*/*.json zoo/*/*.npz zoo/*/*.safetensors)
 
-.PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-ray test-ray bench-peers test-slow test-gpu sanitize audit clean
+.PHONY: help serve test check fix build page bundles bench bench-op bench-serve bench-ray test-ray bench-peers bench-any test-slow test-gpu sanitize audit clean
 .PHONY: trust overload faults soak truth fuzz
 help:
 	@grep -E '^## ' $(MAKEFILE_LIST) | sed 's/^## //'
@@ -103,6 +103,9 @@ $(VENV)-ray/.made: pyproject.toml | $(VENV)/.run
 	SPLINECNN_SKIP_NATIVE=1 $(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --no-build-isolation -e '.[ray]'
 	touch $@
+## make bench-any    bodies-any beside bodies, and on a large scan
+bench-any: $(VENV)/.dev build bundles
+	$(BIN)/python tests/bench/anymesh.py
 ## make test-slow    the slow tests
 test-slow: $(VENV)/.dev build page bundles
 	$(BIN)/python -m pytest -m slow

@@ -9,8 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from model.anymesh.evaluate import Case, Judge, Result, ask, calibrate, draw_cases, score
+from model.anymesh.evaluate import (
+    Case,
+    Judge,
+    Result,
+    ask,
+    calibrate,
+    draw_cases,
+    restlessness,
+    score,
+)
 from model.anymesh.people import FILE as PEOPLE
 from model.anymesh.people import make_people
 from model.anymesh.reference import load_reference, load_tables
@@ -92,10 +102,13 @@ def measure(given: Namespace) -> None:
     judge = Judge(load_reference(given.data))
     served = load_script(scripted(serve(read_zoo(given.zoo)[1])))
     kept: list[Case] = []
+    shifts: list[NDArray[np.float64]] = []
     alone: dict[str, list[Result]] = {}
     refined: dict[str, list[Result]] = {}
     for name, case in cases(given.data, given.split, given.people):
         kept.append(case)
+        if name not in alone:
+            shifts.append(restlessness(served, case, judge))
         alone.setdefault(name, []).append(ask(served, case, judge))
         refined.setdefault(name, []).append(ask(served, case, judge, refine=True))
     scores = {name: [_short(alone[name]), _short(refined[name])] for name in alone}
@@ -104,12 +117,22 @@ def measure(given: Namespace) -> None:
     everything = [result for results in alone.values() for result in results]
     everything_refined = [result for results in refined.values() for result in results]
     total = {"alone": _short(everything), "refined": _short(everything_refined)}
-    print(json.dumps(total), flush=True)
+    shift = np.concatenate(shifts)
+    moved = {
+        "mean": round(float(shift.mean()), 3),
+        "over 3, %": round(100 * float((shift > 3).mean()), 3),
+    }
+    print(json.dumps({**total, "moved": moved}), flush=True)
     if given.split == "test":
         by_mesh = {name: [a["error"], b["error"]] for name, (a, b) in scores.items()}
         entry = replace(
             read_entry(given.zoo),
-            scores={**total, "meshes": len(kept), "error, alone and refined": by_mesh},
+            scores={
+                **total,
+                "moved": moved,
+                "meshes": len(kept),
+                "error, alone and refined": by_mesh,
+            },
         )
         (given.zoo / "model.json").write_text(
             json.dumps({"task": entry.task, **asdict(entry)}, indent=2, ensure_ascii=False) + "\n"

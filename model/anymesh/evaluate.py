@@ -111,15 +111,36 @@ def score(results: Sequence[Result]) -> Score:
     )
 
 
-def ask(served: nn.Module, case: Case, judge: Judge, refine: bool = False) -> Result:
-    """One mesh, asked alone."""
+def answer(
+    served: nn.Module, case: Case, refine: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Reference vertices and confidences of one mesh, asked alone."""
     ptr = torch.tensor([0, len(case.vertices)])
     with torch.inference_mode():
         index, confidence = served(
             torch.from_numpy(case.vertices), torch.from_numpy(case.faces), ptr, 1, int(refine)
         )
+    return index[:, 0].numpy(), confidence[:, 0].numpy()
+
+
+def ask(served: nn.Module, case: Case, judge: Judge, refine: bool = False) -> Result:
+    """One mesh, asked and judged."""
+    index, confidence = answer(served, case, refine)
     used = np.unique(case.faces)
-    return judge.judge(index[:, 0].numpy()[used], case.truth[used], confidence[:, 0].numpy()[used])
+    return judge.judge(index[used], case.truth[used], confidence[used])
+
+
+def restlessness(served: nn.Module, case: Case, judge: Judge) -> NDArray[np.float64]:
+    """How far each answer moves when the mesh is turned, scaled, moved and renumbered."""
+    rng = np.random.default_rng(len(case.faces))
+    order = rng.permutation(len(case.vertices))  # what is now at n was at order[n]
+    place = np.argsort(order)
+    turn = turn_by(torch.from_numpy(rng.normal(0, 2, (1, 3))))[0].numpy()
+    moved = 100 * (case.vertices @ turn.T + rng.normal(0, 5, 3))[order]
+    other = Case(moved.astype(np.float32), place[case.faces], case.truth[order], case.standing)
+    before, after = answer(served, case)[0], answer(served, other)[0][place]
+    used = np.unique(case.faces)
+    return 100 * judge.distance[before[used], after[used]].astype(np.float64)
 
 
 def calibrate(results: Sequence[Result], calibration: float) -> float:
