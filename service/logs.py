@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, TextIO
 
 import orjson
@@ -56,12 +56,13 @@ class GatheringHandler(logging.StreamHandler[TextIO]):
             self.flush()
 
     def flush(self) -> None:
-        with self.lock or nullcontext():
+        # On a full disk, or with nobody reading, lines are lost; the answers they tell of are not.
+        with self.lock or nullcontext(), suppress(OSError, ValueError):
             lines, self._lines = self._lines, []
             if lines:
                 self._written = time.monotonic()
                 self.stream.write("\n".join([*lines, ""]))
-        super().flush()
+            super().flush()
 
 
 def flush() -> None:
