@@ -112,7 +112,7 @@ def test_an_answer_is_the_same_bits_alone_and_in_any_company(
             ),
             Row(
                 f"TorchScript, ONNX Runtime and plain torch on {compared} requests",
-                f"same classes; probabilities within {worst:.1g}",
+                f"probability of the likeliest class within {worst:.1g}",
                 "≤ 1e-4",
                 worst <= TOLERANCE,
             ),
