@@ -1,6 +1,6 @@
 """How much two Ray replicas answer against one, when each has one core and one thread.
 
-    python tests/bench/ray.py [--models bundles] [--model bodies] [--seconds 20]
+    python tests/bench/ray.py [--models bundles] [--model bodies] [--seconds 20] [--verbose]
 
 Needs the [ray] extra; `make bench-ray` makes an environment for it. Callers post one prepared mesh
 and read binary answers, two for each replica, so that none of them ever waits for work.
@@ -116,6 +116,9 @@ def measure(options: argparse.Namespace, body: bytes, replicas: int) -> float:
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", SERVE, *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # Ray tells of every request
+        stdout=None if options.verbose else subprocess.DEVNULL,
+        stderr=None if options.verbose else subprocess.DEVNULL,
     )
     try:
         wait_ready(process, port)
@@ -153,6 +156,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("bundles"))
     parser.add_argument("--model", default="bodies")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--verbose", action="store_true", help="show what Ray says")
     options = parser.parse_args()
     body = sample_ply(options.models, options.model)
     cores = len(os.sched_getaffinity(0))
