@@ -16,7 +16,7 @@ from model.errors import BundleError
 from model.request import request_graph
 from service.errors import Invalid, NotFound, NotReady
 from service.metrics import Metrics
-from service.models import Model, Options
+from service.models import Model
 from service.runner import prepare_thread
 from service.settings import Settings
 
@@ -181,7 +181,10 @@ class Repository:
         return model
 
     def _warm(self, model: Model) -> None:
-        """Answer the bundle's own sample on every device, alone and in company."""
+        """Answer the bundle's own sample on every device, alone and in company.
+
+        Unrefined: refining takes several times as long, and export has proven it.
+        """
         graph = request_graph(
             model.task, model.bundle.sample, model.manifest.num_features, model.manifest.coordinates
         )
@@ -191,8 +194,6 @@ class Repository:
             for size in sizes if self._settings.batching else (1, 1):
                 if size * graph.num_nodes <= max(self._settings.small_nodes, graph.num_nodes):
                     model.run([graph] * size, None, device)
-            if model.manifest.refines:
-                model.run([graph], Options(refine=True), device)
         if graph.num_nodes <= self._settings.small_nodes:
             model.learn_pace(graph, self._settings.devices[0])
 
