@@ -1,6 +1,6 @@
 """How much two Ray replicas answer against one, when each has one core and one thread.
 
-    python tests/bench/ray.py [--models bundles] [--model bodies] [--seconds 20] [--verbose]
+    python tests/bench/ray.py [--models bundles] [--model bodies] [--seconds 20] [--rounds 2]
 
 Needs the [ray] extra; `make bench-ray` makes an environment for it. Callers post one prepared mesh
 and read binary answers, two for each replica, so that none of them ever waits for work.
@@ -156,16 +156,19 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("bundles"))
     parser.add_argument("--model", default="bodies")
     parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--verbose", action="store_true", help="show what Ray says")
     options = parser.parse_args()
     body = sample_ply(options.models, options.model)
     cores = len(os.sched_getaffinity(0))
     print(f"{options.model}, a mesh of {len(body) / 1e3:.0f} kB, {cores} cores")
-    rates = []
-    for replicas in (1, 2):
-        rates.append(measure(options, body, replicas))
-        print(f"{replicas} replica{'s' * (replicas > 1)}: {rates[-1]:.2f} answers/s", flush=True)
-    print(f"2 replicas answer {rates[1] / rates[0]:.2f} times as much as one")
+    best = {1: 0.0, 2: 0.0}
+    for _ in range(options.rounds):
+        for replicas in best:
+            rate = measure(options, body, replicas)
+            best[replicas] = max(best[replicas], rate)  # others on the machine only ever slow it
+            print(f"{replicas} replica{'s' * (replicas > 1)}: {rate:.2f} answers/s", flush=True)
+    print(f"2 replicas answer {best[2] / best[1]:.2f} times as much as one, best of each")
 
 
 if __name__ == "__main__":
