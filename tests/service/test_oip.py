@@ -274,7 +274,7 @@ def test_a_late_request_is_504(api: Caller) -> None:
 
 def test_a_caller_who_hangs_up_is_counted_and_harms_nobody(address: str, client: Any) -> None:
     host, port = address.split(":")
-    body = orjson.dumps({"mesh": ball(4)})
+    body = orjson.dumps({"mesh": ball(6)})  # still running when the service looks for the caller
     head = f"POST /v1/correspondence HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     for _ in range(50):
         with socket.create_connection((host, int(port))) as caller:

@@ -132,10 +132,10 @@ def test_several_workers_share_a_port_and_their_metrics(launch: Callable[..., Pr
     assert refused.status_code == 403
     killed = _workers(process.child.pid)[-1]
     os.kill(killed, signal.SIGKILL)
-    while killed in _workers(process.child.pid):
+    while not any(f"worker {killed} ended with code -9" in line for line in process.lines):
         time.sleep(0.05)
     assert httpx.get(f"{process.url}/readyz", timeout=60).status_code == 200
-    assert process.stop() == 0
+    assert process.stop() == 0, "".join(process.lines)
 
 
 @pytest.mark.slow
