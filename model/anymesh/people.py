@@ -32,6 +32,16 @@ _LEG: Ranges = {
     "lowerleg01": ((0, 120), (0, 0), (-5, 5)),
     "foot": ((-30, 25), (-10, 10), (-12, 12)),
 }
+# One person in four stands with hanging arms, as people do who are being scanned.
+_STANDING: Ranges = {
+    **_ARM,
+    "clavicle": ((-4, 4), (-6, 6), (-6, 6)),
+    "upperarm01": ((-20, 15), (22, 44), (-20, 15)),
+    "lowerarm01": ((-45, 0), (-10, 10), (-25, 10)),
+    "upperleg01": ((-12, 10), (-6, 14), (-15, 15)),
+    "lowerleg01": ((0, 15), (0, 0), (-5, 5)),
+    "foot": ((-8, 8), (-5, 5), (-12, 12)),
+}
 _TRUNK: Ranges = {
     "spine05": ((-8, 20), (-9, 9), (-12, 12)),
     "spine04": ((-8, 20), (-9, 9), (-12, 12)),
@@ -112,10 +122,14 @@ def _draw_poses(bones: list[str], n: int, rng: np.random.Generator) -> NDArray[n
         return vigour * rng.uniform(low, high, (n, 3))
 
     mirror = np.array([1, -1, -1])
+    standing, wholly = rng.random((n, 1)) < 0.25, np.ones((n, 1))
     for group in (_ARM, _LEG):
         alike, vigour = rng.random((n, 1)) < 0.3, rng.uniform(0.1, 1, (n, 1)) ** 0.7
         for bone, ranges in group.items():
-            left, right = draw(ranges, vigour), draw(ranges, vigour)
+            left, right = (
+                np.where(standing, draw(_STANDING[bone], wholly), draw(ranges, vigour))
+                for _ in range(2)
+            )
             turn(f"{bone}.L", left)
             turn(f"{bone}.R", np.where(alike, left, right) * mirror)
     vigour = rng.uniform(0, 1, (n, 1))
