@@ -168,8 +168,8 @@ def judge(
         "overload",
         [
             Row(
-                f"{TIMES}× capacity for {SECONDS:.0f} s: {load.asked} requests offered at "
-                f"{TIMES * best:.0f}/s, 10 % of them meshes",
+                f"{load.asked / SECONDS / best:.1f}× capacity for {SECONDS:.0f} s: {load.asked} "
+                "requests offered, 10 % of them meshes",
                 f"{load.statuses[200]} answered, {load.statuses[429]} × 429, "
                 f"{load.statuses[504]} × 504, 0 others, 0 unanswered",
                 "only 200, 429, 504",

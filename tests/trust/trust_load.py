@@ -119,12 +119,13 @@ class Callers:
             if keep:
                 self._idle.append((reader, writer))
             else:
-                writer.close()
+                writer.transport.abort()  # close() would wait for what is still to be written
 
     async def close(self) -> None:
         for _, writer in self._idle:
-            writer.close()
+            writer.transport.abort()
         self._idle.clear()
+        await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
 
 
 @asynccontextmanager
@@ -156,14 +157,19 @@ async def closed_loop(
     return Tally(pool.tally.replies[before[0] :], pool.tally.asked - before[1])
 
 
-async def open_loop(pool: Callers, asks: Sequence[Ask], rate: float, seconds: float) -> Tally:
-    """Arrivals at a fixed rate, whether or not earlier ones have been answered."""
+async def open_loop(
+    pool: Callers, asks: Sequence[Ask], rate: float, seconds: float, most: int = 1000
+) -> Tally:
+    """Arrivals at a fixed rate, whether or not earlier ones have been answered.
+
+    Only while `most` are unanswered does nobody else arrive: each holds a connection and a body.
+    """
     before = len(pool.tally.replies), pool.tally.asked
     tasks: set[asyncio.Task[Reply]] = set()
     begun = time.monotonic()
     sent = 0
     while (now := time.monotonic()) - begun < seconds:
-        while sent < (now - begun) * rate:
+        while sent < (now - begun) * rate and len(tasks) < most:
             task = asyncio.create_task(pool.send(asks[sent % len(asks)]))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
