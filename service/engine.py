@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ import numpy as np
 from model.errors import InvalidGraph, SplineCNNError
 from model.graph import Graph
 from service.batching import Budget, Job, Lane
+from service.door import Door
 from service.errors import Full, Gone, Invalid, Late, ModelFailed, NotReady, Refusal, TooLarge
 from service.metrics import Metrics
 from service.settings import Settings
@@ -66,6 +68,7 @@ class Engine:
         self.broken: str | None = None
         self.draining = False
         self.in_flight = 0
+        self._doors: defaultdict[str, Door] = defaultdict(Door)  # by task
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -86,8 +89,8 @@ class Engine:
                 await asyncio.to_thread(runner.join, self._settings.stuck_seconds)
         self._runners = []
 
-    def admit(self) -> None:
-        """Refuse at the door, before a body is read."""
+    def admit(self, task: str) -> Visit:
+        """Refuse at the door, before a body is read; else a visit to be used with `with`."""
         if self.draining:
             self._metrics.rejected.labels("draining").inc()
             refusal = NotReady("the service is shutting down; ask another replica")
@@ -96,6 +99,10 @@ class Engine:
         if self.in_flight >= self._settings.max_queue:
             self._metrics.rejected.labels("full").inc()
             raise Full(f"{self.in_flight} requests are being served, no more fit", self._backlog())
+        return Visit(self, self._doors[task])
+
+    def count_refusal(self) -> None:
+        self._metrics.rejected.labels("backlog").inc()
 
     async def predict(
         self,
@@ -113,7 +120,7 @@ class Engine:
         lane = self.lanes[number]
         wait = lane.backlog_seconds() / max(1, len(self._settings.devices))
         if time.monotonic() + wait > deadline:
-            self._metrics.rejected.labels("backlog").inc()
+            self.count_refusal()
             raise Full(f"the requests before this one need about {wait:.1f} s", wait)
         job = Job(model, options, graph, deadline, self._loop.create_future(), request_id)
         timer = self._loop.call_later(deadline - time.monotonic(), self._expire, job)
@@ -252,6 +259,38 @@ class Engine:
         self._metrics.batch_graphs.labels(name).observe(len(jobs))
         self._metrics.batch_nodes.labels(name).observe(sum(j.graph.num_nodes for j in jobs))
         self._metrics.batch_edges.labels(name).observe(sum(j.graph.num_edges for j in jobs))
+
+
+class Visit:
+    """One request from the door to its answer."""
+
+    def __init__(self, engine: Engine, door: Door) -> None:
+        self._engine = engine
+        self._door = door
+        self._size = 0
+
+    def check(self, deadline: float) -> None:
+        """Refuse whoever would have to wait too long for what is worked on now."""
+        try:
+            self._door.check(deadline)
+        except Full:
+            self._engine.count_refusal()
+            raise
+
+    def begin(self, size: int, deadline: float) -> None:
+        """The body is here, so many bytes, and the work begins, unless it is too much by now."""
+        self.check(deadline)
+        self._size = max(1, size)
+        self._door.enter(self._size)
+
+    def __enter__(self) -> Visit:
+        self._engine.in_flight += 1
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._engine.in_flight -= 1
+        if self._size:
+            self._door.leave(self._size, error)
 
 
 class Runner(threading.Thread):

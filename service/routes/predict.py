@@ -13,7 +13,7 @@ from starlette.responses import Response
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
 from service import answers, schemas
 from service.body import read_body
-from service.engine import Engine
+from service.engine import Visit
 from service.inputs import is_file, media_type, read_question
 from service.interpret import interpret
 from service.routes.documentation import request_body, responses
@@ -60,16 +60,17 @@ async def graph_label(request: Request) -> Response:
 async def predict(request: Request, task: str) -> Response:
     """Door, body, graph, answer; each stage timed, none of the heavy ones on the loop."""
     state = state_of(request)
-    state.engine.admit()
-    with in_flight(state.engine):
-        return await _predict(request, state, task)
+    with state.engine.admit(task) as visit:
+        return await _predict(request, state, task, visit)
 
 
-async def _predict(request: Request, state: State, task: str) -> Response:
+async def _predict(request: Request, state: State, task: str, visit: Visit) -> Response:
     settings = state.settings
     deadline = deadline_of(request, settings)
+    visit.check(deadline)
     media = answers.negotiate(request.headers.get("accept", ""))
     body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
+    visit.begin(len(body), deadline)
     started = time.perf_counter()
     content_type = media_type(request.headers.get("content-type", ""))
     query = request.query_params
@@ -115,19 +116,6 @@ async def _predict(request: Request, state: State, task: str) -> Response:
         **{f"{stage}_ms": round(seconds * 1000, 2) for stage, seconds in timings.items()},
     }
     return response
-
-
-class in_flight:
-    """Counts a request from the door to its answer."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
-    def __enter__(self) -> None:
-        self._engine.in_flight += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._engine.in_flight -= 1
 
 
 class leaving:

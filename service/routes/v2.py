@@ -12,11 +12,12 @@ from starlette.responses import Response
 
 from service import __version__, oip, tensors
 from service.body import read_body
+from service.engine import Visit
 from service.errors import BadRequest, NotFound
 from service.inputs import Question
 from service.interpret import doubts
 from service.models import Model
-from service.routes.predict import in_flight, leaving
+from service.routes.predict import leaving
 from service.state import State, deadline_of, state_of
 
 health = APIRouter(tags=["open inference protocol"])
@@ -107,16 +108,17 @@ async def stats(request: Request, name: str, version: str | None = None) -> Resp
 )
 async def infer(request: Request, name: str, version: str | None = None) -> Response:
     state = state_of(request)
-    state.engine.admit()
-    with in_flight(state.engine):
-        return await _infer(request, state, name, version)
-
-
-async def _infer(request: Request, state: State, name: str, version: str | None) -> Response:
-    settings = state.settings
     model = state.repository.get(name, version)
+    with state.engine.admit(model.task) as visit:
+        return await _infer(request, state, model, visit)
+
+
+async def _infer(request: Request, state: State, model: Model, visit: Visit) -> Response:
+    settings = state.settings
     deadline = deadline_of(request, settings)
+    visit.check(deadline)
     body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
+    visit.begin(len(body), deadline)
     started = time.perf_counter()
 
     def decode() -> tuple[oip.InferRequest, Question]:

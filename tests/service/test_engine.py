@@ -225,7 +225,7 @@ def test_a_full_house_is_429_with_a_time_to_come_back() -> None:
         async with started(max_queue=2) as engine:
             engine.in_flight = 2
             with pytest.raises(Full) as caught:
-                engine.admit()
+                engine.admit("node-labels")
             assert int(caught.value.headers["Retry-After"]) >= 1
 
     run(work())
@@ -252,7 +252,7 @@ def test_while_draining_new_work_is_503_and_accepted_work_is_answered() -> None:
             tasks = await held(engine, model, 1.0)
             engine.draining = True
             with pytest.raises(NotReady, match="shutting down"):
-                engine.admit()
+                engine.admit("node-labels")
             assert engine.trouble() == "shutting down"
             assert engine.health() is None
             model.gate.set()
@@ -350,5 +350,25 @@ def test_stopping_refuses_what_still_waits() -> None:
             answers = await asyncio.gather(*tasks, return_exceptions=True)
             assert isinstance(answers[0], Outcome)
             assert isinstance(answers[1], NotReady)
+
+    run(work())
+
+
+def test_a_visit_counts_from_the_door_to_the_answer() -> None:
+    async def work() -> None:
+        async with started() as engine:
+            soon = time.monotonic() + 1
+            with engine.admit("mesh") as first, engine.admit("mesh") as second:
+                assert engine.in_flight == 2
+                first.begin(10**6, soon)
+                engine._doors["mesh"].leave(10**6, None)  # as if a second had taken them all
+                engine._doors["mesh"].enter(10**6)
+                engine._doors["mesh"]._seconds = 1.0
+                with pytest.raises(Full, match="need about"):
+                    second.begin(10, soon)
+                with engine.admit("graph") as other:  # another task has a door of its own
+                    other.begin(10, soon)
+            assert engine.in_flight == 0
+            assert engine._doors["mesh"].inside == engine._doors["graph"].inside == 0
 
     run(work())
