@@ -78,6 +78,8 @@ def target(toys: Path) -> Iterator[Target]:
     with Server(models=toys, max_body_mb=4, log_level="info") as server:
         target = Target(server)
         yield target
+        target.client.close()
+        target.session.close()
         server.settle()
         assert server.get("/readyz").status_code == 200
         assert server.stop() == 0
