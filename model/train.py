@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from torch import Tensor, nn
 
-from model.checkpoint import FILE, load_checkpoint, save_checkpoint
+from model.checkpoint import load_checkpoint, save_checkpoint
 from model.datasets.bodies import make_bodies
 from model.datasets.cora import load_cora
 from model.datasets.meshes import load_faust
@@ -104,11 +104,10 @@ def run(
     net = problem.net
     optimisers = make_optimisers(net, recipe)
     start = 0
-    fresh = not (resume and (out / FILE).exists())
-    if fresh and recipe.balance:
+    if not resume and recipe.balance:
         balance(net, lambda: problem.step(choose(problem, recipe, 0), 0))
     mean = [p.detach().clone() for p in net.parameters()] if recipe.average else []
-    if not fresh:
+    if resume:
         start = load_checkpoint(out, recipe, net, optimisers, mean)
     net.train()
     began = saved = time.monotonic()

@@ -175,6 +175,12 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path):
         load_checkpoint(tmp_path, problem.recipe, wide.net, [optimiser])
 
 
+def test_without_a_checkpoint_there_is_nothing_to_resume(tmp_path: Path):
+    problem = make("cora")
+    with pytest.raises(CheckpointError, match="nothing to resume"):
+        run(problem, problem.recipe, tmp_path, resume=True)
+
+
 def test_a_broken_checkpoint_is_refused(tmp_path: Path):
     (tmp_path / "checkpoint.safetensors").write_bytes(b"not tensors")
     problem = make("cora")

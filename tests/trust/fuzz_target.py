@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import atheris
@@ -21,6 +22,7 @@ with atheris.instrument_imports(include=["service", "model"]):
     from service.body import inflate
     from service.errors import Refusal
     from service.inputs import read_question
+    from service.models import Model
     from service.settings import Settings
 
 import pydantic
@@ -31,25 +33,22 @@ _settings = Settings(max_nodes=1000, max_edges=4000, max_faces=2000)
 _folder = Path(tempfile.mkdtemp(prefix="fuzz-bundle-"))
 
 
-class _Manifest:
-    num_features = 4
-    image = None
-
-
-class _Model:
-    """As much of a model as the decoders ask about."""
-
-    name, version, num_classes = "any", "1", 10
-    manifest = _Manifest()
-
-    def __getattr__(self, name: str) -> None:
-        return None
+@cache
+def _model(task: str) -> Model:
+    """One of the previous version's bundles, for the decoders ask a model what it takes."""
+    names = {
+        "correspondence": "toy-body",
+        "node-labels": "toy-nodes",
+        "graph-label": "toy-superpixels",
+    }
+    folder = Path(__file__).parent / "previous" / "models" / names[task] / "1"
+    return Model(open_bundle(folder), Settings(threads=1))
 
 
 def codec(data: bytes) -> None:
     tasks = ("correspondence", "node-labels", "graph-label")
     task = tasks[data[0] % 3]
-    read_question(task, data[1:], "application/json", {}, _settings, lambda *_: _Model())
+    read_question(task, data[1:], "application/json", {}, _settings, lambda *_: _model(task))
 
 
 def tensors(data: bytes) -> None:

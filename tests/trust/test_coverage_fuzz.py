@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import io
 import os
 import re
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
 import pytest
 import trimesh
+from PIL import Image
 
 from tests.service.service_toys import ball, picture, ring
 from tests.trust.trust_corpus import tensors
@@ -49,6 +53,8 @@ def seeds(folder: Path, target: str, previous: Path) -> None:
             for at, kind in enumerate(("ply", "obj", "off", "stl", "glb"))
         ],
         "bundle": [(previous / "toy-nodes" / "1" / "manifest.json").read_bytes()],
+        "compressed": [b"\1" + gzip.compress(b"{}" * 99), b"\0" + zlib.compress(b"{}" * 99)],
+        "image": [b"\1" + _digit("PNG"), b"\0" + _digit("JPEG")],
         "signature": [b"ed25519 " + b"A" * 43 + b"= " + b"A" * 86 + b"=="],
     }
     import numpy as np
@@ -56,8 +62,14 @@ def seeds(folder: Path, target: str, previous: Path) -> None:
     arrays = {"vertices": np.float32(mesh["vertices"]), "faces": np.int32(mesh["faces"])}
     body, size = tensors(arrays, {"vertices": "FP32", "faces": "INT32"})
     good["tensors"] = [(size | 1).to_bytes(2, "little") + body, b"\0\0" + body[:size]]
-    for number, content in enumerate(good.get(target, [b"\0\0"])):
+    for number, content in enumerate(good[target]):
         (folder / str(number)).write_bytes(content)
+
+
+def _digit(kind: str) -> bytes:
+    out = io.BytesIO()
+    Image.new("L", (28, 28), 200).save(out, kind)
+    return out.getvalue()
 
 
 def _as_bytes(data: object) -> bytes:
@@ -73,14 +85,19 @@ def test_no_input_makes_a_decoder_fail_in_a_way_of_its_own(target: str, tmp_path
     seeds(corpus, target, Path(__file__).parent / "previous" / "models")
     script = Path(__file__).parent / "fuzz_target.py"
     command = [sys.executable, "-W", "ignore", str(script), target, str(corpus)]
-    command += [f"-atheris_runs={RUNS}", f"-max_total_time={SECONDS}", "-seed=1", "-max_len=4096"]
-    command += ["-timeout=30", "-rss_limit_mb=4096", f"-artifact_prefix={tmp_path}/"]
+    command += [f"-runs={RUNS}", f"-max_total_time={SECONDS}", "-seed=1", "-max_len=4096"]
+    command += [
+        "-timeout=30",
+        "-print_final_stats=1",
+        "-rss_limit_mb=4096",
+        f"-artifact_prefix={tmp_path}/",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     run = subprocess.run(
         command, capture_output=True, env=environment, timeout=SECONDS + 200, cwd=tmp_path
     )
     log = run.stderr.decode("utf-8", "replace") + run.stdout.decode("utf-8", "replace")
     assert run.returncode == 0, log[-3000:]
-    counts = re.findall(r"#(\d+)\s", log)
+    counts = re.findall(r"number_of_executed_units: (\d+)", log)
     edges = re.findall(r"cov: (\d+)", log)
     done[target] = (int(counts[-1]), int(edges[-1]))
