@@ -19,6 +19,8 @@ from typing import Any
 
 import httpx
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from deploy_files import ROOT, compose, find, run, succeed
 from PIL import Image, ImageDraw
 
@@ -138,10 +140,15 @@ def test_image_holds_no_build_tools(image: Any) -> None:
 
 
 def test_image_lists_its_parts(image: Any) -> None:
-    parts = json.loads(run_once(IMAGE, "cat", "/app/sbom.cdx.json").stdout)
-    names = {part["name"]: part["version"] for part in parts["components"]}
-    assert names["torch"].startswith("2.13.0")
-    assert {"fastapi", "numpy", "onnxruntime", "splinecnn-service"} <= names.keys()
+    text = run_once(IMAGE, "cat", "/app/sbom.cdx.json").stdout
+    parts = {part["name"]: part for part in json.loads(text)["components"]}
+    assert parts["torch"]["version"].startswith("2.13.0")
+    assert {"fastapi", "numpy", "onnxruntime", "splinecnn-service", "three"} <= parts.keys()
+    shown = ["dpkg-query", "--show", "--showformat", "${Package} ${Version}\n"]
+    for line in run_once(IMAGE, *shown).stdout.splitlines():
+        name, version = line.split()
+        assert parts[name]["version"] == version
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
 
 
 def test_doctor_finds_every_bundle_whole(image: Any) -> None:
