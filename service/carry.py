@@ -30,7 +30,9 @@ def carry(question: Question, arrays: Arrays) -> Carried:
     index, confidence = arrays["index"], arrays["confidence"]
     attributes = model.bundle.attributes
     if "segments" in include and attributes is not None:
-        _add_segments(carried, attributes.segment_names, attributes.segments[index[:, 0]])
+        names, faces = attributes.segment_names, question.graph.arrays["faces"]
+        segments = smooth_segments(attributes.segments[index[:, 0]], faces, len(names))
+        _add_segments(carried, names, segments)
     if not include & {"landmarks", "points", "reverse"}:
         return carried
     reference = model.surface
@@ -62,6 +64,25 @@ def carry(question: Question, arrays: Arrays) -> Carried:
             }
             _add(carried, "reverse", parts)
     return carried
+
+
+def smooth_segments(
+    segments: NDArray[np.integer], faces: NDArray[np.integer], count: int
+) -> NDArray[np.integer]:
+    """The segment of each vertex [V], or that of its neighbours if over two thirds agree on one.
+
+    Partners scatter by a vertex or two, so borders would be ragged; [F, 3] faces say who is near.
+    """
+    corner = faces.ravel()
+    size = len(segments) * count
+    flat = np.zeros(size, np.int64)
+    for turn in (1, 2):
+        near = np.roll(faces, turn, axis=1).ravel()
+        flat += np.bincount(corner * count + segments[near], minlength=size)
+    votes = flat.reshape(len(segments), count)
+    favoured = votes.argmax(axis=1)
+    many = 3 * votes.max(axis=1) > 2 * votes.sum(axis=1)
+    return np.where(many, favoured, segments)
 
 
 def _add(carried: Carried, name: str, parts: Arrays) -> None:

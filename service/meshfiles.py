@@ -26,7 +26,7 @@ MEDIA_TYPES = {
     "model/gltf-binary": "glb",
 }
 _OFF_COUNTS = re.compile(rb"\s*[STCN4n]*OFF\s+(?:#[^\n]*\n\s*)*(\d{1,18})\s+(\d{1,18})")
-_EXPORTED = re.compile(
+_TRIANGLES = re.compile(
     rb"ply\nformat binary_little_endian 1\.0\n(?:comment [^\n]*\n)*element vertex (\d{1,9})\n"
     rb"property float x\nproperty float y\nproperty float z\nelement face (\d{1,9})\n"
     rb"property list uchar int vertex_ind(?:ices|ex)\nend_header\n"
@@ -38,10 +38,12 @@ def read_mesh(
     data: bytes, kind: str, max_vertices: int, max_faces: int
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Vertices [V, 3] in the order of the file and faces [F, 3]; quads become triangles."""
-    import trimesh  # here, for it takes a while and many services never see a file
-
     claimed = _claims(data, kind)
     _check_sizes(claimed, max_vertices, max_faces)
+    if kind == "ply" and (plain := _read_triangles(data)) is not None:
+        return plain
+    import trimesh  # here, for it takes a while and many services never see another file
+
     try:
         loaded: Any = trimesh.load(
             io.BytesIO(data),
@@ -72,14 +74,23 @@ def read_mesh(
 
 
 def read_exported(data: bytes) -> tuple[NDArray[Any], NDArray[Any]]:
-    """A binary PLY of triangles as our own export writes it, without the slow import of trimesh."""
-    found = _EXPORTED.match(data)
+    """A PLY file of a bundle, whose hash was checked: it may have any size."""
+    return read_mesh(data, "ply", 1 << 31, 1 << 31)
+
+
+def _read_triangles(data: bytes) -> tuple[NDArray[Any], NDArray[Any]] | None:
+    """The commonest PLY, binary floats and triangles, without trimesh; None for any other."""
+    found = _TRIANGLES.match(data)
     if found is None:
-        return read_mesh(data, "ply", 1 << 31, 1 << 31)
+        return None
     count, faces = int(found[1]), int(found[2])
-    vertices = np.frombuffer(data, "<f4", 3 * count, found.end()).reshape(count, 3)
     row = np.dtype([("corners", "u1"), ("vertex", "<i4", 3)])
+    if not count or not faces or len(data) != found.end() + 12 * count + row.itemsize * faces:
+        return None
+    vertices = np.frombuffer(data, "<f4", 3 * count, found.end()).reshape(count, 3)
     rows = np.frombuffer(data, row, faces, found.end() + vertices.nbytes)
+    if (rows["corners"] != 3).any():
+        return None
     return vertices.astype(np.float64), rows["vertex"].astype(np.int64)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from service_toys import Caller, ball, ring
 from test_predict import problem
 
 from model.places import Places, Shape
-from service.meshfiles import _EXPORTED, read_exported, read_mesh
+from service.carry import smooth_segments
+from service.errors import Invalid
+from service.meshfiles import _read_triangles, read_exported, read_mesh
 from service.settings import Settings
 from tests.toys import make_nearest_bundle, make_toy_bundles
 
@@ -93,6 +96,20 @@ def test_segments_are_those_of_the_corresponding_vertices(nearest: Caller) -> No
     of_vertex = np.array(segments["of_vertex"])
     assert (of_vertex[mesh.vertices[:, 2] > 0.15] == 1).all()
     assert (of_vertex[mesh.vertices[:, 2] < -0.15] == 0).all()
+
+
+def test_a_stray_vertex_joins_its_neighbours_and_a_straight_border_stays() -> None:
+    mesh = other()
+    straight = (mesh.vertices[:, 2] > 0.05).astype(np.int32)
+    assert (smooth_segments(straight, mesh.faces, 2) == straight).all()
+    ragged = straight.copy()
+    ragged[[np.argmax(mesh.vertices @ [1, 0, 1]), np.argmax(mesh.vertices @ [0, 1, -1])]] ^= 1
+    assert (smooth_segments(ragged, mesh.faces, 2) == straight).all()
+
+
+def test_a_vertex_without_a_face_keeps_its_segment() -> None:
+    faces = np.array([[0, 1, 2]])
+    assert smooth_segments(np.array([1, 1, 1, 0]), faces, 2).tolist() == [1, 1, 1, 0]
 
 
 def test_points_are_nearer_than_the_nearest_vertices(nearest: Caller) -> None:
@@ -230,14 +247,26 @@ def test_the_list_of_models_says_what_can_be_included(nearest: Caller) -> None:
     assert models["toy-nodes"]["include"] == ["probabilities"]
 
 
-def test_an_exported_reference_is_read_like_any_other_file(nearest: Caller) -> None:
+def test_a_plain_ply_is_read_as_trimesh_reads_it(nearest: Caller) -> None:
     content = nearest.get("/v1/models/nearest/reference").content
-    vertices, faces = read_exported(content)
-    slow = read_mesh(content, "ply", 1 << 20, 1 << 20)
-    assert np.array_equal(vertices, slow[0]) and np.array_equal(faces, slow[1])
+    quick = _read_triangles(content)
+    assert quick is not None
+    slow: Any = trimesh.load(io.BytesIO(content), file_type="ply", process=False)
+    assert np.array_equal(quick[0], slow.vertices) and np.array_equal(quick[1], slow.faces)
+    assert np.array_equal(read_exported(content)[1], slow.faces)
     text = reference().export(file_type="ply", encoding="ascii")
-    assert np.allclose(read_exported(text)[0], vertices) and len(read_exported(text)[1]) == 1280
-    assert _EXPORTED.match(content) and not _EXPORTED.match(text)
+    assert _read_triangles(text) is None
+    assert np.allclose(read_exported(text)[0], slow.vertices)
+
+
+def test_a_ply_that_is_not_what_its_header_says_is_not_read_quickly(nearest: Caller) -> None:
+    content = nearest.get("/v1/models/nearest/reference").content
+    last_row = len(content) - 13
+    quad = content[:last_row] + b"\x04" + content[last_row + 1 :]
+    for wrong in (content[:-1], content + b"\0", quad):
+        assert _read_triangles(wrong) is None
+    with pytest.raises(Invalid, match="cut short"):
+        read_mesh(content[:-1], "ply", 1 << 20, 1 << 20)
 
 
 def test_landmarks_are_the_same_with_and_without_the_way_back(nearest: Caller) -> None:
