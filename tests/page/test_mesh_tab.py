@@ -112,6 +112,8 @@ def test_hover_marks_both_partners_and_says_how_sure(visit: Callable[..., Any]) 
     seen.page.mouse.move(frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2)
     seen.page.wait_for_selector("#stage-overlay .thread", state="attached")
     assert seen.page.locator("#stage-overlay .ring").count() == 2
+    names = seen.page.locator("#stage-overlay .mark-name").all_text_contents()
+    assert re.fullmatch(r"#\d+ · [<>\d. ]+ %", names[0]) and re.fullmatch(r"#\d+", names[1])
     assert re.search(
         r"Posted\s+#\d+\s+[<>\d. ]+ %\s+Reference\s+#\d+", seen.page.inner_text("#mesh-partner")
     )
@@ -217,7 +219,7 @@ def test_refining_asks_again_and_says_so_in_curl(visit: Callable[..., Any], tmp_
     seen.page.check('input[name="show"][value="confidence"]', force=True)
     assert "include=landmarks,segments" in seen.page.text_content("#mesh-strip code")
     plain = seen.page.inner_text("#mesh-legend .note")
-    with seen.page.expect_response("**/v1/correspondence"):
+    with seen.page.expect_response("**/v1/correspondence*"):
         seen.page.check("#mesh-refine")
     seen.wait_for("mesh")
     assert seen.page.inner_text("#mesh-legend .note") != plain  # the toy is less sure then
@@ -277,16 +279,69 @@ def test_file_that_is_no_mesh_is_refused_before_it_is_sent(
     assert "This is not a PLY file." in seen.page.inner_text("#mesh-strip .problem")
 
 
+# every frame comes late, as it does where graphics are drawn without a GPU
+LATE = """
+  const real = window.requestAnimationFrame.bind(window);
+  window.requestAnimationFrame = (call) => real(() => setTimeout(() => real(call), 60));
+"""
+
+
 @pytest.mark.slow
-def test_mesh_of_a_hundred_thousand_vertices_is_answered_and_hovered(
+def test_mesh_of_a_hundred_thousand_vertices_is_answered_turned_and_hovered(
     visit: Callable[..., Any], tmp_path: Path
 ) -> None:
     trimesh.creation.icosphere(7).export(tmp_path / "large.ply")
     seen = visit()
     seen.wait_for("mesh")
-    seen.page.set_default_timeout(120_000)
+    seen.page.add_init_script(LATE)
+    seen.page.reload()
+    seen.wait_for("mesh")
     _upload(seen, tmp_path / "large.ply")
     assert seen.page.inner_text("#size-a") == "163,842 vertices · 327,680 faces"
+    seen.page.wait_for_selector('#stage[data-triangles="327760"]')  # the reference has 80
+    seen.page.check("#mesh-turning")
+    few = "() => +document.getElementById('stage').dataset.triangles < 30000"
+    seen.page.wait_for_function(few)
+    assert _colours(seen.shoot("mesh-large"), seen.page.locator("#frame-a").bounding_box()) > 500
+    seen.page.uncheck("#mesh-turning")
+    seen.page.wait_for_selector('#stage[data-triangles="327760"]')  # at rest, all of them again
     frame = seen.page.locator("#frame-a").bounding_box()
     seen.page.mouse.move(frame["x"] + frame["width"] / 2, frame["y"] + frame["height"] / 2)
     seen.page.wait_for_selector("#stage-overlay .ring", state="attached")
+
+
+def test_a_mesh_is_sent_and_answered_in_binary(visit: Callable[..., Any]) -> None:
+    seen = visit()
+    seen.wait_for("mesh")
+    with seen.page.expect_response("**/v1/correspondence*") as answered:
+        seen.page.click("#mesh-sample")
+    request = answered.value.request
+    assert request.headers["content-type"] == "model/ply"
+    assert answered.value.headers["content-type"] == "application/octet-stream"
+
+
+def test_segments_meet_in_a_line_and_are_not_blended(
+    visit: Callable[..., Any], tmp_path: Path
+) -> None:
+    _sphere().export(tmp_path / "ball.ply")
+    seen = visit(color_scheme="light")
+    seen.wait_for("mesh")
+    _choose(seen, "nearest")
+    _upload(seen, tmp_path / "ball.ply")
+    seen.page.check('input[name="show"][value="segments"]', force=True)
+    dots = seen.page.locator("#mesh-legend .dot")
+    colours = [dots.nth(i).evaluate("(e) => getComputedStyle(e).backgroundColor") for i in (0, 1)]
+    south, north = (np.array(re.findall(r"\d+", colour), float) for colour in colours)
+    seen.page.focus("#stage-canvas")
+    for _ in range(6):  # until both halves are in sight
+        seen.page.keyboard.press("ArrowRight")
+    seen.page.wait_for_timeout(200)
+    shot = Image.open(io.BytesIO(seen.page.locator("#frame-a").screenshot())).convert("RGB")
+    height, width = shot.height, shot.width
+    middle = shot.crop((width // 2 - 60, height // 2 - 60, width // 2 + 60, height // 2 + 60))
+    pixels = np.asarray(middle, float).reshape(-1, 3)
+    # light changes how bright a colour is, not which way it points
+    way = pixels / np.linalg.norm(pixels, axis=1, keepdims=True)
+    near = [way @ (colour / np.linalg.norm(colour)) > 0.995 for colour in (south, north)]
+    assert min(near[0].sum(), near[1].sum()) > 1000
+    assert (near[0] | near[1]).mean() > 0.97

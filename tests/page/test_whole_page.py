@@ -109,7 +109,7 @@ def test_progress_is_shown_and_a_lost_service_is_said(visit: Callable[..., Any])
     seen.wait_for("mesh")
     seen.expected.append("net::ERR_FAILED")
     held: list[Any] = []
-    seen.page.route("**/v1/correspondence", lambda route: held.append(route))
+    seen.page.route("**/v1/correspondence*", lambda route: held.append(route))
     seen.page.click("#mesh-sample")
     seen.wait_for("mesh", "busy")
     assert seen.page.is_visible("#mesh-strip progress")

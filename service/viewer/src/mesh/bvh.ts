@@ -133,6 +133,7 @@ function enter(boxes: Float32Array, at: number, origin: Triple, inverse: Triple)
   for (let axis = 0; axis < 3; axis++) {
     const a = (boxes[at + axis]! - origin[axis]!) * inverse[axis]!;
     const b = (boxes[at + axis + 3]! - origin[axis]!) * inverse[axis]!;
+    if (Number.isNaN(a) || Number.isNaN(b)) continue; // along a side of the box, within it as far as this axis tells
     near = Math.max(near, Math.min(a, b));
     far = Math.min(far, Math.max(a, b));
   }

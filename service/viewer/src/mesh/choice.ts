@@ -1,6 +1,6 @@
 // The chosen vertex: found by pointing, tapping or typing, and marked with its partners everywhere.
 
-import { byId } from "../dom";
+import { byId, percent, whole } from "../dom";
 import { describe, type Side } from "./describe";
 import type { Mark } from "./overlay";
 import type { Stage, ViewName } from "./stage";
@@ -33,15 +33,18 @@ export class Choice {
   select(view: ViewName, vertex: number | null): void {
     const chosen = vertex === null ? {} : this.partners(view, vertex);
     const marks: Mark[] = [];
+    const sides = this.sides();
     for (const name of ["a", "reference", "b"] as const) {
       const at = chosen[name];
-      if (at !== undefined && at >= 0) marks.push({ view: name, at });
+      if (at === undefined || at < 0) continue;
+      const sure = name === "reference" ? undefined : sides[name]?.answer?.confidence[at];
+      marks.push({ view: name, at, name: `#${whole(at)}${sure === undefined ? "" : ` · ${percent(sure)}`}` });
     }
     this.stage.setSelection(marks);
     if (document.activeElement !== this.number) {
       this.number.value = chosen.a === undefined || chosen.a < 0 ? "" : String(chosen.a);
     }
-    const { a = null, b = null } = this.sides();
+    const { a = null, b = null } = sides;
     byId("mesh-partner").replaceChildren(...describe({ from: view, chosen, a, b }));
   }
 

@@ -17,7 +17,7 @@ interface Needs {
 
 export function describe({ from, chosen, a, b }: Needs): Node[] {
   if (Object.keys(chosen).length === 0) {
-    return [make("p", { class: "note" }, "Point at either shape, or type a vertex number.")];
+    return [make("p", { class: "note" }, "Point at a shape, or type a number.")];
   }
   const list = make("dl", { class: "partners" });
   const row = (term: string, vertex: number | undefined, side: Side | null): void => {

@@ -46,7 +46,7 @@ function dot(i: number, count: number): HTMLElement {
 
 function histogram(confidence: Float32Array): Node[] {
   const counts = new Array<number>(BINS).fill(0);
-  for (const value of confidence) counts[Math.min(BINS - 1, Math.floor(value * BINS))]!++;
+  confidence.forEach((value) => counts[Math.min(BINS - 1, Math.floor(value * BINS))]!++);
   const tallest = Math.max(...counts);
   const chart = make("div", { class: "histogram", "aria-hidden": "true" });
   counts.forEach((count, i) => {

@@ -1,6 +1,6 @@
 // Which colour each vertex has, for each way of showing a correspondence.
 
-import { classColour, confidenceColour, positionColours } from "../colour";
+import { classColour, confidenceColour, positionColours, type Rgb } from "../colour";
 import type { Attributes, Correspondence } from "./answer";
 import type { Shape } from "./shape";
 
@@ -8,6 +8,7 @@ export type Show = "correspondence" | "confidence" | "segments" | "landmarks" | 
 
 const CELLS = 26; // of the checker, along the longest side of the reference
 const PALE = 186;
+const GREY: Rgb = [PALE, PALE, PALE];
 
 /** Colours of the reference itself, made once; posted meshes fetch theirs from here. */
 export class Paint {
@@ -37,7 +38,7 @@ export class Paint {
     if (show !== "confidence") return this.colours;
     const back = answer?.back;
     if (!back) return pale(this.colours.length);
-    return paint(back.confidence, (sure, i) => (back.vertex[i]! < 0 ? [PALE, PALE, PALE] : confidenceColour(sure)));
+    return paint(back.confidence, (sure, i) => (back.vertex[i]! < 0 ? GREY : confidenceColour(sure)));
   }
 
   posted(show: Show, answer: Correspondence): Uint8Array {
@@ -52,8 +53,10 @@ export class Paint {
   }
 
   private parts(segments: ArrayLike<number>): Uint8Array {
-    const count = this.attributes.segments.names.length;
-    return paint(segments, (segment) => classColour(segment, count));
+    const palette = this.attributes.segments.names.map((_, i, all) => classColour(i, all.length));
+    const colours = paint(segments, (segment) => palette[segment]!);
+    for (let i = 0; i < segments.length; i++) colours[4 * i + 3] = segments[i]!; // for sharp borders
+    return colours;
   }
 
   /** Values of reference vertices at the places of posted ones, between vertices where those are known. */
@@ -79,8 +82,13 @@ function pale(length: number): Uint8Array {
   return new Uint8Array(length).fill(PALE);
 }
 
-function paint(values: ArrayLike<number>, colour: (value: number, i: number) => number[]): Uint8Array {
+function paint(values: ArrayLike<number>, colour: (value: number, i: number) => Rgb): Uint8Array {
   const colours = new Uint8Array(4 * values.length).fill(255);
-  for (let i = 0; i < values.length; i++) colours.set(colour(values[i]!, i), 4 * i);
+  for (let i = 0; i < values.length; i++) {
+    const [r, g, b] = colour(values[i]!, i);
+    colours[4 * i] = r;
+    colours[4 * i + 1] = g;
+    colours[4 * i + 2] = b;
+  }
   return colours;
 }

@@ -1,4 +1,4 @@
-// PLY files, ascii and binary of either byte order.
+// PLY files: reading ascii and binary of either byte order, writing binary.
 
 import { finish, pushFan, text, type Mesh } from "./parse";
 
@@ -33,6 +33,21 @@ const READERS = {
   double: [8, "getFloat64"],
   float64: [8, "getFloat64"],
 } as const;
+
+/** Binary, with every vertex in its place: a quarter of the bytes of JSON, and read in no time. */
+export function writePly({ vertices, faces }: Mesh): Blob {
+  const [numVertices, numFaces] = [vertices.length / 3, faces.length / 3];
+  const header =
+    `ply\nformat binary_little_endian 1.0\nelement vertex ${numVertices}\nproperty float x\nproperty float y\n` +
+    `property float z\nelement face ${numFaces}\nproperty list uchar int vertex_indices\nend_header\n`;
+  const body = new DataView(new ArrayBuffer(12 * numVertices + 13 * numFaces));
+  vertices.forEach((value, i) => body.setFloat32(4 * i, value, true));
+  for (let face = 0, at = 12 * numVertices; face < numFaces; face++, at += 13) {
+    body.setUint8(at, 3);
+    for (let corner = 0; corner < 3; corner++) body.setInt32(at + 1 + 4 * corner, faces[3 * face + corner]!, true);
+  }
+  return new Blob([header, body], { type: "model/ply" });
+}
 
 export function parsePly(buffer: ArrayBuffer): Mesh {
   const head = text(buffer.slice(0, 65536));

@@ -1,11 +1,14 @@
 // A mesh made ready to draw: normals, a picking tree, its centre and size.
 
 import { buildBvh, type Bvh } from "./bvh";
+import { coarseFaces } from "./coarse";
 import type { Mesh } from "./parse";
 
 export interface Shape extends Mesh {
   normals: Float32Array; // [V * 3]
   bvh: Bvh;
+  drawn: Uint32Array; // the faces as the picking tree sorts them: neighbours share vertices just transformed
+  coarse: Uint32Array | null; // fewer faces over the same vertices, where there are very many
   centre: [number, number, number];
   size: number; // 0.4 √area: a body keeps its size when it moves, unlike its bounding box
 }
@@ -15,8 +18,25 @@ export function prepareShape(mesh: Mesh): Shape | null {
   const count = mesh.vertices.length / 3;
   if (mesh.faces.length % 3 !== 0 || mesh.vertices.length % 3 !== 0) return null;
   if (mesh.faces.some((i) => i >= count) || !mesh.vertices.every(Number.isFinite)) return null;
-  const normals = vertexNormals(mesh);
-  return { ...mesh, normals, bvh: buildBvh(mesh), centre: middle(mesh.vertices), size: size(mesh) };
+  const bvh = buildBvh(mesh);
+  const total = area(mesh);
+  return {
+    ...mesh,
+    normals: vertexNormals(mesh),
+    bvh,
+    drawn: sortFaces(mesh.faces, bvh.order),
+    coarse: coarseFaces(mesh, total),
+    centre: middle(mesh.vertices),
+    size: 0.4 * Math.sqrt(total) || 1,
+  };
+}
+
+function sortFaces(faces: Uint32Array, order: Uint32Array): Uint32Array {
+  const sorted = new Uint32Array(faces.length);
+  order.forEach((face, i) => {
+    for (let corner = 0; corner < 3; corner++) sorted[3 * i + corner] = faces[3 * face + corner]!;
+  });
+  return sorted;
 }
 
 /** Area-weighted means of the faces around each vertex. */
@@ -45,10 +65,10 @@ function middle(vertices: Float32Array): [number, number, number] {
   return low.map((value, axis) => (value + high[axis]!) / 2) as [number, number, number];
 }
 
-function size({ vertices, faces }: Mesh): number {
+function area({ vertices, faces }: Mesh): number {
   let area = 0;
   for (let i = 0; i < faces.length; i += 3) area += 0.5 * Math.hypot(...crossOfSides(vertices, faces, i));
-  return 0.4 * Math.sqrt(area) || 1;
+  return area;
 }
 
 /** Perpendicular to a triangle, and as long as twice its area. */

@@ -4,6 +4,7 @@ import { LinearSRGBColorSpace, Vector3, WebGLRenderer } from "three";
 import { perFrame, reducedMotion } from "../dom";
 import { Hand } from "./hand";
 import { Overlay, type Mark } from "./overlay";
+import { Pace } from "./pace";
 import { surfaceMaterial } from "./surface";
 import { View } from "./view";
 
@@ -17,6 +18,8 @@ export class Stage {
   private readonly material = surfaceMaterial();
   private readonly overlay: Overlay;
   private readonly hand: Hand;
+  private readonly pace = new Pace(() => this.draw());
+  private drawnSize = "";
   /** Draws once, on the next frame. */
   readonly draw = perFrame(() => this.render());
   /** Only the marks: pointing about must not cost a drawing of the shapes. */
@@ -31,6 +34,8 @@ export class Stage {
     this.renderer = new WebGLRenderer({ canvas, antialias: true, alpha: true });
     this.renderer.outputColorSpace = LinearSRGBColorSpace; // colours are chosen for the screen already
     this.renderer.setScissorTest(true);
+    this.renderer.sortObjects = false; // one shape per view
+    this.renderer.info.autoReset = false;
     this.overlay = new Overlay(overlay);
     this.views = {
       a: new View(frames.a, this.material),
@@ -38,7 +43,10 @@ export class Stage {
       b: new View(frames.b, this.material),
     };
     this.hand = new Hand(canvas, {
-      moved: () => this.draw(),
+      moved: () => {
+        this.pace.move();
+        this.draw();
+      },
       hover: (x, y) => this.point(x, y, this.onHover),
       tap: (x, y) => this.point(x, y, this.onPin),
       left: () => this.onHover("a", null),
@@ -46,8 +54,10 @@ export class Stage {
     new ResizeObserver(() => this.draw()).observe(root);
   }
 
-  setTextured(textured: boolean): void {
-    this.material.uniforms["textured"]!.value = textured ? 1 : 0;
+  /** Whether colours are blended between vertices, cut sharply between classes, or under a checker. */
+  setLook(look: "blended" | "classes" | "textured"): void {
+    this.material.uniforms["classes"]!.value = look === "classes" ? 1 : 0;
+    this.material.uniforms["textured"]!.value = look === "textured" ? 1 : 0;
     this.draw();
   }
 
@@ -90,20 +100,34 @@ export class Stage {
     const width = this.root.clientWidth;
     const height = this.root.clientHeight;
     if (width === 0 || height === 0) return; // the tab is closed
-    this.renderer.setPixelRatio(Math.min(devicePixelRatio, 2));
-    this.renderer.setSize(width, height, false);
+    this.resize(width, height);
+    this.renderer.info.reset();
     this.renderer.setScissor(0, 0, width, height);
     this.renderer.clear();
     const shown = this.shown();
+    const coarse = this.pace.hurried;
     const distance = Math.max(1, ...shown.filter(([, view]) => view.shape).map(([, view]) => fit(view)));
     for (const [, view] of shown) {
       const { offsetLeft: x, offsetTop: y, offsetWidth: w, offsetHeight: h } = view.frame;
       this.aim(view, distance, w / h);
+      view.setCoarse(coarse);
       this.renderer.setViewport(x, height - y - h, w, h);
       this.renderer.setScissor(x, height - y - h, w, h);
       this.renderer.render(view.scene, view.camera);
     }
+    this.root.dataset["triangles"] = String(this.renderer.info.render.triangles);
+    this.pace.drawn();
     this.renderMarks();
+  }
+
+  /** Only when it must: a canvas that is given its own size again throws its pixels away. */
+  private resize(width: number, height: number): void {
+    const ratio = Math.min(devicePixelRatio, 2);
+    const size = `${width} ${height} ${ratio}`;
+    if (size === this.drawnSize) return;
+    this.drawnSize = size;
+    this.renderer.setPixelRatio(ratio);
+    this.renderer.setSize(width, height, false);
   }
 
   private renderMarks(): void {

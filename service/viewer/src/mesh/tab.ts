@@ -218,16 +218,16 @@ export class MeshTab {
     const include = WANTED.filter((name) => model.include?.includes(name));
     const refine = (model.refine ?? false) && this.refine.checked;
     const top_k = Math.min(CANDIDATES, shape.vertices.length / 3);
-    const head = JSON.stringify({ model: model.name, top_k, include, refine }).slice(0, -1);
     const options = { ...(include.length ? { include: include.join(",") } : {}), ...(refine ? { refine: "true" } : {}) };
+    const query = new URLSearchParams({ model: model.name, top_k: String(top_k), ...options });
     this.strip.setCurl(curl(model.name, slot.sample ? null : slot.name, options));
     this.strip.progress("sending", 0);
     slot.answer = null;
     try {
       const received = await postForArrays({
-        path: "v1/correspondence",
-        body: new Blob([head, ',"mesh":', slot.opened.json, "}"]),
-        type: "application/json",
+        path: `v1/correspondence?${query}`,
+        body: slot.opened.ply,
+        type: "model/ply",
         signal: call.signal,
         progress: (phase, fraction) => this.strip.progress(phase, fraction),
       });
@@ -279,7 +279,7 @@ export class MeshTab {
       const own = this.slots[name]?.answer;
       this.stage.views[name].setColours(own ? paint.posted(this.show, own) : null);
     }
-    this.stage.setTextured(this.show === "texture");
+    this.stage.setLook(this.show === "texture" ? "textured" : this.show === "segments" ? "classes" : "blended");
     this.stage.setLandmarks(this.show === "landmarks" ? this.landmarks() : []);
     const choose = (vertex: number): void => this.choice.select("reference", vertex);
     byId("mesh-legend").replaceChildren(...legend({ show: this.show, attributes, answer, choose }));

@@ -18,6 +18,7 @@ export interface Spot {
   x: number; // pixels within the stage
   y: number;
   hidden: boolean; // behind the surface
+  frame: { left: number; right: number }; // of the view it is in
 }
 
 const CLAY = 168;
@@ -29,6 +30,8 @@ export class View {
   /** Half the height, and the largest distance from the vertical axis, in units of the shape's size. */
   reach = { up: 1, side: 1 };
   private mesh: Mesh<BufferGeometry, ShaderMaterial> | null = null;
+  private fine: BufferAttribute | null = null;
+  private coarse: BufferAttribute | null = null;
   private readonly turn = new Quaternion();
 
   constructor(
@@ -48,7 +51,9 @@ export class View {
     geometry.setAttribute("normal", new BufferAttribute(shape.normals, 3));
     geometry.setAttribute("colour", new BufferAttribute(new Uint8Array(4 * count).fill(CLAY), 4, true));
     geometry.setAttribute("place", new BufferAttribute(new Float32Array(3 * count), 3));
-    geometry.setIndex(new BufferAttribute(shape.faces, 1));
+    this.fine = new BufferAttribute(shape.drawn, 1);
+    this.coarse = shape.coarse ? new BufferAttribute(shape.coarse, 1) : null;
+    geometry.setIndex(this.fine);
     this.mesh = new Mesh(geometry, this.material);
     this.mesh.frustumCulled = false;
     this.mesh.matrixAutoUpdate = false;
@@ -72,6 +77,11 @@ export class View {
       this.reach.up = Math.max(this.reach.up, Math.abs(point.y));
       this.reach.side = Math.max(this.reach.side, Math.hypot(point.x, point.z));
     }
+  }
+
+  /** Draws fewer triangles of a large shape, or all of them again; its vertices stay where they are. */
+  setCoarse(coarse: boolean): void {
+    this.mesh?.geometry.setIndex((coarse && this.coarse) || this.fine);
   }
 
   setColours(colours: Uint8Array | null): void {
@@ -109,6 +119,7 @@ export class View {
       x: left + (0.5 + 0.5 * screen.x) * width,
       y: top + (0.5 - 0.5 * screen.y) * height,
       hidden: this.isHidden(local),
+      frame: { left, right: left + width },
     };
   }
 

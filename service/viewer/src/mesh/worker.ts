@@ -1,6 +1,7 @@
 // Off the main thread: parsing files, writing request bodies, preparing shapes.
 
 import { parseMesh, type Mesh } from "./parse";
+import { writePly } from "./ply";
 import { prepareShape, type Shape } from "./shape";
 
 export type Job =
@@ -10,7 +11,7 @@ export type Job =
 export interface Opened {
   mesh: Mesh;
   shape: Shape | null;
-  json: Blob; // the mesh as the service wants it
+  ply: Blob; // the mesh for the service
 }
 
 export type Done = Opened | Shape;
@@ -28,7 +29,7 @@ addEventListener("message", ({ data }: MessageEvent<Job & { id: number }>) => {
 function work(job: Job): Done {
   const mesh = parseMesh(job.name, job.buffer);
   const shape = prepareShape(mesh);
-  if (job.kind === "open") return { mesh, shape, json: writeJson(mesh) };
+  if (job.kind === "open") return { mesh, shape, ply: writePly(mesh) };
   if (!shape) throw new Error("The reference mesh cannot be drawn.");
   return shape;
 }
@@ -45,26 +46,4 @@ function buffers(value: object, found = new Set<ArrayBuffer>()): Set<ArrayBuffer
 function explain(error: unknown): string {
   if (error instanceof SyntaxError) return `This file is not valid JSON: ${error.message}`;
   return error instanceof Error ? error.message : String(error);
-}
-
-/** Row by row into a blob, which never joins them into one long string. */
-function writeJson({ vertices, faces }: Mesh): Blob {
-  const pieces = ['{"vertices":['];
-  rows(pieces, vertices, decimal);
-  pieces.push('],"faces":[');
-  rows(pieces, faces, String);
-  pieces.push("]}");
-  return new Blob(pieces, { type: "application/json" });
-}
-
-function rows(pieces: string[], values: ArrayLike<number>, write: (value: number) => string): void {
-  for (let i = 0; i < values.length; i += 3) {
-    const row = `[${write(values[i]!)},${write(values[i + 1]!)},${write(values[i + 2]!)}]`;
-    pieces.push(i === 0 ? row : `,${row}`);
-  }
-}
-
-/** Nine digits tell every float32 apart; what is no number becomes null, which the service names. */
-function decimal(value: number): string {
-  return Number.isFinite(value) ? String(Number(value.toPrecision(9))) : "null";
 }
