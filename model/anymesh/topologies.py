@@ -115,6 +115,19 @@ def decimate(fine: Topology, count: int) -> Topology:
     return _tidy(fine.corner[at], fine.weight[at], faces.astype(np.int64))
 
 
+def subdivide(fine: Topology, coarse: Topology) -> Topology:
+    """Every face cut into four at the middles of its sides, as modelling tools do it."""
+    body = template()[0].astype(np.float32)
+    sides = np.sort(coarse.faces[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2), 1)
+    ends, middle = np.unique(sides, axis=0, return_inverse=True)
+    at = cKDTree(fine.place(body)).query(coarse.place(body)[ends].mean(1))[1]
+    a, b, c = coarse.faces.T
+    ab, bc, ca = len(coarse.corner) + middle.reshape(-1, 3).T
+    faces = np.stack([a, ab, ca, ab, b, bc, ca, bc, c, ab, bc, ca], 1).reshape(-1, 3)
+    corner = np.concatenate([coarse.corner, fine.corner[at]])
+    return _tidy(corner, np.concatenate([coarse.weight, fine.weight[at]]), faces)
+
+
 def _tidy(corner: NDArray[Any], weight: NDArray[Any], faces: NDArray[np.int64]) -> Topology:
     """Only vertices that a face uses."""
     used, faces = np.unique(faces, return_inverse=True)
@@ -122,12 +135,13 @@ def _tidy(corner: NDArray[Any], weight: NDArray[Any], faces: NDArray[np.int64]) 
 
 
 def make_topologies(data: Path, seed: int = 3) -> Path:
-    """Remeshings for training and decimations for tests, written to topologies.npz."""
+    """Remeshings for training, decimations and a subdivision for tests, written to topologies.npz."""
     fine, rng = fine_topology(), np.random.default_rng(seed)
     made = {f"train{i}": remesh(fine, count, rng) for i, count in enumerate(TRAIN)}
     made[f"train{len(TRAIN)}"] = own_topology()
     made[f"train{len(TRAIN) + 1}"] = fine_topology(2)
     made |= {f"test{i}": decimate(fine, count) for i, count in enumerate(TEST)}
+    made[f"test{len(TEST)}"] = subdivide(fine, made["test1"])
     arrays = {
         f"{name}_{field}": getattr(topology, field)
         for name, topology in made.items()

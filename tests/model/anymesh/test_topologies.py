@@ -5,7 +5,7 @@ import pytest
 import trimesh
 
 from model.anymesh.reference import template
-from model.anymesh.topologies import Topology, fine_topology, own_topology, remesh
+from model.anymesh.topologies import Topology, fine_topology, own_topology, remesh, subdivide
 
 
 def mesh_of(topology: Topology) -> trimesh.Trimesh:
@@ -41,3 +41,13 @@ def test_remeshing_covers_the_body_with_about_as_many_vertices_as_asked() -> Non
     assert 2400 < len(made.corner) <= 2500
     assert np.array_equal(np.unique(made.faces), np.arange(len(made.corner)))
     assert mesh_of(made).area == pytest.approx(1, abs=0.06)
+
+
+def test_subdividing_cuts_every_face_into_four() -> None:
+    coarse = remesh(fine_topology(1), 1500, np.random.default_rng(0))
+    made = subdivide(fine_topology(2), coarse)
+    sides = mesh_of(coarse).edges_unique
+    assert len(made.faces) == 4 * len(coarse.faces)
+    assert len(made.corner) == len(coarse.corner) + len(sides)
+    assert mesh_of(made).is_winding_consistent == mesh_of(coarse).is_winding_consistent
+    assert mesh_of(made).area > mesh_of(coarse).area
