@@ -135,7 +135,7 @@ def _tidy(corner: NDArray[Any], weight: NDArray[Any], faces: NDArray[np.int64]) 
 
 
 def make_topologies(data: Path, seed: int = 3) -> Path:
-    """Remeshings for training, decimations and a subdivision for tests, written to topologies.npz."""
+    """Remeshings to train on, decimations and a subdivision to test, as topologies.npz."""
     fine, rng = fine_topology(), np.random.default_rng(seed)
     made = {f"train{i}": remesh(fine, count, rng) for i, count in enumerate(TRAIN)}
     made[f"train{len(TRAIN)}"] = own_topology()
