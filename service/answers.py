@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from starlette.responses import Response
 
 from service.errors import NotAcceptable
+from service.replies import Reply
 
 JSON = "application/json"
 RAW = "application/octet-stream"
@@ -66,12 +66,12 @@ def negotiate(accept: str) -> str:
     return min(wishes, key=lambda wish: wish[0])[1]
 
 
-def encode(answer: Answer, media: str, timings: dict[str, float], request_id: str) -> Response:
-    """The response, with the time of each stage in it; `timings` gains the encoding's own."""
+def encode(answer: Answer, media: str, timings: dict[str, float], request_id: str) -> Reply:
+    """The reply, with the time of each stage in it; `timings` gains the encoding's own."""
     started = time.perf_counter()
     if media == JSON:
         body = _json(answer, timings, request_id, started)
-        return Response(body, media_type=JSON)
+        return Reply(body, JSON)
     headers = {
         "X-Arrays": answer.describe(),
         "X-Model": f"{answer.facts['model']['name']}/{answer.facts['model']['version']}",
@@ -88,7 +88,7 @@ def encode(answer: Answer, media: str, timings: dict[str, float], request_id: st
     headers["Server-Timing"] = ", ".join(
         f"{stage};dur={seconds * 1000:.3f}" for stage, seconds in timings.items()
     )
-    return Response(body, media_type=media, headers=headers)
+    return Reply(body, media, headers)
 
 
 def _json(answer: Answer, timings: dict[str, float], request_id: str, started: float) -> bytes:

@@ -22,7 +22,6 @@ from service.errors import EXPECTED, explain, respond
 from service.middleware import Edge
 from service.routes import docs, documentation, health, models, predict, repository, v2
 from service.settings import Settings
-from service.shortcuts import Shortcuts
 from service.state import State, state_of
 
 VIEWER = Path(__file__).parent / "viewer" / "dist"
@@ -90,9 +89,7 @@ async def _no_viewer(request: Request) -> Response:
 
 def _middleware(settings: Settings, state: State) -> list[Middleware]:
     cross = bool(settings.cors_origins)
-    # Answers to other origins must pass through the layer below.
-    shortcut = None if cross else Shortcuts(state)
-    edge = Middleware(Edge, metrics=state.metrics, cors=cross, shortcut=shortcut)
+    edge = Middleware(Edge, metrics=state.metrics, cors=cross)
     if not settings.cors_origins:
         return [edge]
     cors = Middleware(
@@ -106,7 +103,7 @@ def _middleware(settings: Settings, state: State) -> list[Middleware]:
 
 
 async def _check_caller(request: Request) -> None:
-    state_of(request).doorkeeper.check_caller(request)
+    state_of(request).doorkeeper.check_caller(request.headers)
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:

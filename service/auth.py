@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from pathlib import Path
-
-from starlette.requests import Request
 
 from service.errors import Forbidden, Unauthorized
 from service.settings import Settings
@@ -27,17 +26,17 @@ class Doorkeeper:
         admin = settings.admin_key.get_secret_value() if settings.admin_key else ""
         self._admin = _digest(admin) if admin else None
 
-    def check_caller(self, request: Request) -> None:
+    def check_caller(self, headers: Mapping[str, str]) -> None:
         if not self._callers:
             return
         allowed = self._callers + ([self._admin] if self._admin else [])
-        if not _matches(_presented(request), allowed):
+        if not _matches(_presented(headers), allowed):
             raise Forbidden("the API key is not known here")
 
-    def check_admin(self, request: Request) -> None:
+    def check_admin(self, headers: Mapping[str, str]) -> None:
         if self._admin is None:
             raise Forbidden("loading and unloading is off; set SPLINECNN_ADMIN_KEY to allow it")
-        if not _matches(_presented(request), [self._admin]):
+        if not _matches(_presented(headers), [self._admin]):
             raise Forbidden("this needs the admin key")
 
 
@@ -53,9 +52,9 @@ def read_keys(path: Path) -> list[str]:
     return keys
 
 
-def _presented(request: Request) -> bytes:
-    scheme, _, key = request.headers.get("authorization", "").partition(" ")
-    key = key if scheme.lower() == "bearer" else request.headers.get("x-api-key", "")
+def _presented(headers: Mapping[str, str]) -> bytes:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    key = key if scheme.lower() == "bearer" else headers.get("x-api-key", "")
     if not key.strip():
         raise Unauthorized("send an API key as 'Authorization: Bearer <key>' or 'X-API-Key: <key>'")
     return _digest(key.strip())

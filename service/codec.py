@@ -14,6 +14,7 @@ import numpy as np
 import simdjson
 from numpy.typing import NDArray
 
+from service.body import Body
 from service.errors import BadRequest, Invalid, TooLarge
 
 _NOT_SKELETON = bytes(byte for byte in range(256) if byte not in b'[],"')
@@ -25,7 +26,7 @@ FloatArray = NDArray[np.float64]
 class Document:
     """One parsed JSON object; arrays are taken from it by path."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: Body) -> None:
         try:
             # A parser owns the memory of its document, so each request has its own.
             root = simdjson.Parser().parse(body)

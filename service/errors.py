@@ -26,6 +26,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from model.errors import InvalidGraph, SplineCNNError
+from service.replies import Reply
 
 
 class Refusal(Exception):
@@ -155,25 +156,26 @@ def explain(error: Exception) -> Problem:
     return Problem(500, "the service failed; the log has the cause under this request id")
 
 
-def respond(problem: Problem, request_id: str, *, oip: bool = False) -> Response:
-    """The response for a problem, in the shape of the route's family."""
-    status = problem.status
+def reply_to(problem: Problem, request_id: str, *, oip: bool = False) -> Reply:
+    """The answer for a problem, in the shape of the route's family."""
     if oip:
-        status = 400 if status == 422 else status  # that protocol knows no 422
-        body: dict[str, object] = {"error": _with_path(problem)}
-        media_type = "application/json"
-    else:
-        body = {
-            "type": "about:blank",
-            "title": problem.title,
-            "status": problem.status,
-            "detail": problem.detail,
-            "request_id": request_id,
-        }
-        if problem.errors:
-            body["errors"] = [{"path": e.path, "message": e.message} for e in problem.errors]
-        media_type = "application/problem+json"
-    return Response(orjson.dumps(body), status, problem.headers, media_type)
+        status = 400 if problem.status == 422 else problem.status  # that protocol knows no 422
+        error = orjson.dumps({"error": _with_path(problem)})
+        return Reply(error, "application/json", problem.headers, status)
+    body: dict[str, object] = {
+        "type": "about:blank",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "request_id": request_id,
+    }
+    if problem.errors:
+        body["errors"] = [{"path": e.path, "message": e.message} for e in problem.errors]
+    return Reply(orjson.dumps(body), "application/problem+json", problem.headers, problem.status)
+
+
+def respond(problem: Problem, request_id: str, *, oip: bool = False) -> Response:
+    return reply_to(problem, request_id, oip=oip).response()
 
 
 def _with_path(problem: Problem) -> str:

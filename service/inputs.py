@@ -12,6 +12,7 @@ from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
 from model.places import CANDIDATES
 from model.tasks import SparseFeatures, image_graph, label_graph, mesh_graph, node_graph
 from service import images, meshfiles
+from service.body import Body
 from service.codec import Document, width_of
 from service.errors import Invalid, TooLarge, WrongType
 from service.models import Model, Options
@@ -55,7 +56,7 @@ def is_file(task: str, content_type: str, query: Mapping[str, str]) -> bool:
 
 def read_question(
     task: str,
-    body: bytes,
+    body: Body,
     content_type: str,
     query: Mapping[str, str],
     settings: Settings,
@@ -198,19 +199,19 @@ def _optional_rows(document: Document, graph: Any, name: str, limit: int) -> Any
 
 
 def _mesh_file(
-    body: bytes, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
+    body: Body, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
 ) -> Question:
     ask = _ask(_from_query(query), settings)
     kind = query.get("format", "").lower() or meshfiles.MEDIA_TYPES[content_type]
     if kind not in meshfiles.FORMATS:
         raise Invalid(f"must be one of {', '.join(meshfiles.FORMATS)}, got {kind!r}", path="format")
     model = lookup(CORRESPONDENCE, ask.model)
-    vertices, faces = meshfiles.read_mesh(body, kind, settings.max_nodes, settings.max_faces)
+    vertices, faces = meshfiles.read_mesh(bytes(body), kind, settings.max_nodes, settings.max_faces)
     return _mesh_question(model, mesh_graph(vertices, faces), ask)
 
 
 def _image_file(
-    body: bytes, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
+    body: Body, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
 ) -> Question:
     ask = _ask(_from_query(query), settings)
     model = lookup(GRAPH_LABEL, ask.model)
@@ -222,7 +223,7 @@ def _image_file(
     kind = images.MEDIA_TYPES.get(content_type)
     if kind is None:
         raise WrongType(_wrong_type(GRAPH_LABEL, content_type))
-    graph = image_graph(images.read_image(body, kind, settings.max_pixels), how)
+    graph = image_graph(images.read_image(bytes(body), kind, settings.max_pixels), how)
     return Question(model, graph, include=include)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import nullcontext, suppress
+from functools import lru_cache
 from typing import Any, TextIO
 
 import orjson
@@ -15,11 +16,20 @@ _PAUSE = 0.1  # seconds
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
 
 
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def _stamp(created: float) -> str:
+    whole = int(created)
+    return f"{_second(whole)}.{int((created - whole) * 1000):03d}Z"
+
+
 class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
+            "time": _stamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -53,6 +63,25 @@ class GatheringHandler(logging.StreamHandler[TextIO]):
         except Exception:
             self.handleError(record)
         if record.levelno >= logging.WARNING or time.monotonic() - self._written > _PAUSE:
+            self.flush()
+
+    def put(self, logger: str, level: int, message: str, fields: dict[str, Any]) -> None:
+        """The line of a request, without a record made for it first."""
+        if not isinstance(self.formatter, JsonFormatter):
+            record = logging.LogRecord(logger, level, "", 0, message, None, None)
+            vars(record).update(fields)
+            self.emit(record)
+            return
+        now = time.time()
+        line = {
+            "time": _stamp(now),
+            "level": logging.getLevelName(level).lower(),
+            "logger": logger,
+            "message": message,
+            **fields,
+        }
+        self._lines.append(orjson.dumps(line, default=str).decode("utf-8"))
+        if time.monotonic() - self._written > _PAUSE:
             self.flush()
 
     def flush(self) -> None:

@@ -12,6 +12,7 @@ import orjson
 import simdjson
 from numpy.typing import NDArray
 
+from service.body import Body
 from service.codec import Document
 from service.errors import BadRequest
 
@@ -49,7 +50,7 @@ class InferRequest:
     parameters: dict[str, Any] = field(default_factory=dict)
 
 
-def read_infer(body: bytes, header_length: str | None, max_elements: int) -> InferRequest:
+def read_infer(body: Body, header_length: str | None, max_elements: int) -> InferRequest:
     """A whole infer request; `header_length` is there when binary tensors follow the JSON."""
     size = len(body)
     if header_length is not None:

@@ -18,6 +18,7 @@ import uvicorn
 from model.errors import BundleError
 from service.app import create_app
 from service.auth import Doorkeeper, KeyFileError
+from service.exchange import Desk
 from service.logs import configure
 from service.protocol import patient
 from service.runner import DeviceError, check_device
@@ -148,13 +149,15 @@ class DrainingServer(uvicorn.Server):
         self._settings = settings
         app = create_app(settings)
         self._state: State = app.state.service
+        # Answers to other origins must pass through the layers of the app.
+        desk = None if settings.cors_origins else Desk(self._state)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._draining: asyncio.Task[None] | None = None
         self.failed = False
         super().__init__(
             uvicorn.Config(
                 app,
-                http=patient(settings.body_seconds),
+                http=patient(settings.body_seconds, desk),
                 log_config=None,
                 access_log=False,
                 server_header=False,

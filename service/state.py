@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
@@ -100,9 +100,9 @@ def state_of(request: Request) -> State:
     return state
 
 
-def deadline_of(request: Request, settings: Settings) -> float:
+def deadline_of(headers: Mapping[str, str], settings: Settings) -> float:
     """When this request must be answered; a caller may ask for less time, not for more."""
-    given = request.headers.get("x-timeout-ms")
+    given = headers.get("x-timeout-ms")
     allowed = settings.deadline_ms
     if given is not None:
         if not (given.isascii() and given.isdigit() and int(given[:12]) > 0):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import Any
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -12,15 +10,15 @@ from starlette.responses import Response
 
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
 from service import answers, schemas
-from service.body import read_body
+from service.calls import Call, RoutedCall
 from service.engine import Visit
 from service.inputs import is_file, media_type, read_question
 from service.interpret import interpret
+from service.replies import Reply
 from service.routes.documentation import request_body, responses
 from service.state import State, deadline_of, state_of
 
 router = APIRouter(tags=["predict"])
-_PATIENCE = 0.02  # seconds before it is worth knowing whether the caller is still there
 _ANYWHERE = 1 << 40  # for what is always done in a thread
 
 
@@ -58,22 +56,24 @@ async def graph_label(request: Request) -> Response:
 
 
 async def predict(request: Request, task: str) -> Response:
-    """Door, body, graph, answer; each stage timed, none of the heavy ones on the loop."""
+    """Through the door, and to the answer."""
     state = state_of(request)
     with state.engine.admit(task) as visit:
-        return await _predict(request, state, task, visit)
+        call = RoutedCall(request, state.settings)
+        return (await answer(state, call, visit, task=task)).response()
 
 
-async def _predict(request: Request, state: State, task: str, visit: Visit) -> Response:
+async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
+    """Body, graph, answer; each stage timed, none of the heavy ones on the loop."""
     settings = state.settings
-    deadline = deadline_of(request, settings)
+    headers, query = call.headers, call.query
+    deadline = deadline_of(headers, settings)
     visit.check(deadline)
-    media = answers.negotiate(request.headers.get("accept", ""))
-    body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
+    media = answers.negotiate(headers.get("accept", ""))
+    body = await call.body()
     visit.begin(len(body), deadline)
     started = time.perf_counter()
-    content_type = media_type(request.headers.get("content-type", ""))
-    query = request.query_params
+    content_type = media_type(headers.get("content-type", ""))
     question = await state.off_loop(
         _ANYWHERE if is_file(task, content_type, query) else len(body),
         read_question,
@@ -87,63 +87,30 @@ async def _predict(request: Request, state: State, task: str, visit: Visit) -> R
     del body  # a large one should not lie in memory while the model runs
     timings = {"decode": time.perf_counter() - started}
     model = question.model
-    request_id = request.scope["request_id"]
-    with leaving(request) as gone:
+    with call.leaving() as gone:
         outcome = await state.engine.predict(
             model,
             question.graph,
             question.options,
             deadline=deadline,
-            request_id=request_id,
+            request_id=call.request_id,
             gone=gone,
         )
-    timings |= {"queue": outcome.queue, "run": outcome.run}
+    timings["queue"], timings["run"] = outcome.queue, outcome.run
     size = sum(array.nbytes for array in outcome.arrays.values())
 
-    def finish() -> Response:
+    def finish() -> Reply:
         began = time.perf_counter()
         answer = interpret(question, outcome.arrays)
         if question.include:
             timings["carry"] = time.perf_counter() - began
-        return answers.encode(answer, media, timings, request_id)
+        return answers.encode(answer, media, timings, call.request_id)
 
-    response = await state.off_loop(_ANYWHERE if question.include else size, finish)
+    reply = await state.off_loop(_ANYWHERE if question.include else size, finish)
     state.metrics.observe(model.name, model.version, timings)
-    request.scope["note"] = {
-        "model": f"{model.name}/{model.version}",
-        "nodes": question.graph.num_nodes,
-        "batch": outcome.shared,
-        **{f"{stage}_ms": round(seconds * 1000, 2) for stage, seconds in timings.items()},
-    }
-    return response
-
-
-class leaving:
-    """A future that is done when the caller hangs up; used once the body has been read.
-
-    Watching costs a task, so it begins only when the answer has been awaited for a while.
-    """
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._loop = asyncio.get_running_loop()
-        self._gone: asyncio.Future[Any] = self._loop.create_future()
-        self._watch: asyncio.Task[Any] | None = None
-
-    def __enter__(self) -> asyncio.Future[Any]:
-        self._timer = self._loop.call_later(_PATIENCE, self._begin)
-        return self._gone
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-        if self._watch is not None:
-            self._watch.cancel()
-
-    def _begin(self) -> None:
-        self._watch = self._loop.create_task(self._await_leaving())
-
-    async def _await_leaving(self) -> None:
-        while (await self._request.receive())["type"] != "http.disconnect":
-            continue
-        if not self._gone.done():
-            self._gone.set_result(None)
+    call.note["model"] = f"{model.name}/{model.version}"
+    call.note["nodes"] = question.graph.num_nodes
+    call.note["batch"] = outcome.shared
+    for stage, seconds in timings.items():
+        call.note[f"{stage}_ms"] = round(seconds * 1000, 2)
+    return reply

@@ -16,7 +16,7 @@ router = APIRouter(tags=["repository"])
 
 
 async def _check_admin(request: Request) -> None:
-    state_of(request).doorkeeper.check_admin(request)
+    state_of(request).doorkeeper.check_admin(request.headers)
 
 
 @router.post("/v2/repository/index", summary="Every bundle and its state", response_model=None)

@@ -11,13 +11,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service import __version__, oip, tensors
-from service.body import read_body
+from service.body import Body
+from service.calls import Call, RoutedCall
 from service.engine import Visit
 from service.errors import BadRequest, NotFound
 from service.inputs import Question
 from service.interpret import doubts
 from service.models import Model
-from service.routes.predict import leaving
+from service.replies import Reply
 from service.state import State, deadline_of, state_of
 
 health = APIRouter(tags=["open inference protocol"])
@@ -110,24 +111,28 @@ async def infer(request: Request, name: str, version: str | None = None) -> Resp
     state = state_of(request)
     model = state.repository.get(name, version)
     with state.engine.admit(model.task) as visit:
-        return await _infer(request, state, model, visit)
+        call = RoutedCall(request, state.settings)
+        return (await answer(state, call, visit, model=model)).response()
 
 
-async def _infer(request: Request, state: State, model: Model, visit: Visit) -> Response:
+async def answer(state: State, call: Call, visit: Visit, *, model: Model) -> Reply:
+    """Body, tensors, answer, as the friendly routes do it."""
     settings = state.settings
-    deadline = deadline_of(request, settings)
+    deadline = deadline_of(call.headers, settings)
     visit.check(deadline)
-    body = await read_body(request, settings.max_body_bytes, settings.body_seconds)
+    body = await call.body()
     visit.begin(len(body), deadline)
     started = time.perf_counter()
 
-    def decode() -> tuple[oip.InferRequest, Question]:
-        length = request.headers.get(oip.HEADER_LENGTH)
+    def decode(body: Body) -> tuple[oip.InferRequest, Question]:
+        length = call.headers.get(oip.HEADER_LENGTH.lower())
         asked = oip.read_infer(body, length, settings.max_body_bytes)
         question = tensors.question_of(model, asked.tensors, asked.parameters, settings)
+        asked.tensors.clear()  # the graph has what it needs of them
         return asked, question
 
-    asked, question = await state.off_loop(len(body), decode)
+    asked, question = await state.off_loop(len(body), decode, body)
+    del body
     known = tensors.known_outputs(question)
     for want in asked.outputs or []:
         if want.name not in known:
@@ -135,20 +140,20 @@ async def _infer(request: Request, state: State, model: Model, visit: Visit) -> 
                 f"unknown output {want.name[:80]!r}; known: {', '.join(sorted(known))}"
             )
     timings = {"decode": time.perf_counter() - started}
-    with leaving(request) as gone:
+    with call.leaving() as gone:
         outcome = await state.engine.predict(
             model,
             question.graph,
             question.options,
             deadline=_sooner(deadline, asked.parameters),
-            request_id=request.scope["request_id"],
+            request_id=call.request_id,
             gone=gone,
         )
-    timings |= {"queue": outcome.queue, "run": outcome.run}
-    encoding = request.headers.get("accept-encoding", "")
+    timings["queue"], timings["run"] = outcome.queue, outcome.run
+    encoding = call.headers.get("accept-encoding", "")
     started = time.perf_counter()
 
-    def encode() -> Response:
+    def encode() -> Reply:
         facts: dict[str, Any] = {"model_name": model.name, "model_version": model.version}
         if warning := doubts(question, outcome.arrays):
             facts["parameters"] = {"warning": warning}
@@ -159,16 +164,17 @@ async def _infer(request: Request, state: State, model: Model, visit: Visit) -> 
         content, coding = oip.compress(content, encoding)
         if coding is not None:
             headers["Content-Encoding"] = coding
-        return Response(content, headers=headers, media_type=media)
+        return Reply(content, media, headers)
 
     size = sum(array.nbytes for array in outcome.arrays.values())
     if question.include:
         size = 1 << 40  # always in a thread
-    response = await state.off_loop(size * (8 if "gzip" in encoding else 1), encode)
+    reply = await state.off_loop(size * (8 if "gzip" in encoding else 1), encode)
     timings["encode"] = time.perf_counter() - started
     state.metrics.observe(model.name, model.version, timings)
-    request.scope["note"] = {"model": f"{model.name}/{model.version}", "batch": outcome.shared}
-    return response
+    call.note["model"] = f"{model.name}/{model.version}"
+    call.note["batch"] = outcome.shared
+    return reply
 
 
 def _sooner(deadline: float, parameters: dict[str, Any]) -> float:
