@@ -25,6 +25,7 @@ IMAGE_SIZE = 28
 GRID_REACH = 2  # neighbourhoods of 5 x 5 pixels
 MAX_GRAPH_NODES = 1 << 22  # pooling orders the edges of a graph by 44-bit pairs of node indices
 MAX_FEATURES = 1 << 24
+_HIGH = 32  # bits below the target of an edge in its key
 
 
 @dataclass(frozen=True)
@@ -186,15 +187,18 @@ def _edge_index(edges: Any, num_nodes: int, undirected: bool) -> np.ndarray:
     """Each edge once, sorted by target, then source; loops dropped (the root weight is theirs)."""
     pairs = check_indices(edges, 2, num_nodes, "graph.edges")
     source, target = pairs[:, 0], pairs[:, 1]
-    key = target * num_nodes + source
+    key = (target << _HIGH) | source  # shifts, for divisions would cost more than the sort
     if undirected:
-        key = np.concatenate([key, source * num_nodes + target])
+        key = np.concatenate([key, (source << _HIGH) | target])
     key.sort()  # and not np.unique, which costs a small graph more than all the rest
-    target = key // num_nodes
-    source = key - target * num_nodes
+    target = key >> _HIGH
+    source = key & ((1 << _HIGH) - 1)
     kept = source != target
     kept[1:] &= key[1:] != key[:-1]
-    return np.stack([source[kept], target[kept]])
+    edge_index = np.empty((2, np.count_nonzero(kept)), np.int64)  # np.stack would take longer
+    np.compress(kept, source, out=edge_index[0])
+    np.compress(kept, target, out=edge_index[1])
+    return edge_index
 
 
 def _dense_features(features: Any, num_nodes: int, num_features: int | None) -> np.ndarray:

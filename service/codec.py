@@ -1,8 +1,12 @@
-"""JSON bytes to arrays: bulk numbers straight into buffers, the small rest through pydantic.
+"""JSON bytes to arrays: bulk numbers straight into memory, the small rest through pydantic.
 
-simdjson flattens nested arrays into one buffer at memory speed but does not notice ragged rows.
-`Document` proves the shape from the brackets and commas of the text, and only when that proof
-fails does it walk the rows to say which one is wrong.
+`Skimmed` lets our own reader cut the arrays of numbers out of the text and fill them in, which
+takes little time and no memory beside them. It says yes or nothing: what it does not take is read
+again by `Document`, whose full parser knows what is wrong.
+
+There, simdjson flattens nested arrays into one buffer but does not notice ragged rows. `Document`
+proves the shape from the brackets and commas of the text, and only when that proof fails does it
+walk the rows to say which one is wrong.
 """
 
 from __future__ import annotations
@@ -11,9 +15,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import orjson
 import simdjson
 from numpy.typing import NDArray
 
+from ops import jsontext
 from service.body import Body
 from service.errors import BadRequest, Invalid, TooLarge
 
@@ -21,6 +27,87 @@ _NOT_SKELETON = bytes(byte for byte in range(256) if byte not in b'[],"')
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+
+class Unusual(Exception):
+    """Not for `Skimmed`; perhaps not for anyone, but that is for `Document` to say."""
+
+
+class Skimmed:
+    """A JSON object whose arrays of numbers are read by our own code; see `Document`.
+
+    Any error before `proven` is no more than a wish to be read by `Document`.
+    """
+
+    def __init__(self, body: Body) -> None:
+        text = jsontext.cut(body)
+        if text is None:
+            raise Unusual
+        try:
+            root = orjson.loads(text.rest)
+        except orjson.JSONDecodeError:
+            raise Unusual from None
+        # orjson keeps the last of two fields with one name, and says nothing
+        if not isinstance(root, dict) or text.colons != _count_fields(root):
+            raise Unusual
+        self.root: Any = root
+        self.proven = False
+        self._text = text
+        self._untaken = len(text.cuts)
+
+    def check_keys(self, value: Any, path: str, allowed: Iterable[str]) -> list[str]:
+        return _check_keys(value, path, allowed)
+
+    def is_array(self, value: Any) -> bool:
+        return isinstance(value, list)
+
+    def is_object(self, value: Any) -> bool:
+        return isinstance(value, dict)
+
+    def object(self, value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise Unusual
+        return value
+
+    def check_rows(self, value: Any, path: str, limit: int) -> None:
+        if self._cut(value).rows > limit:
+            raise Unusual
+
+    def width(self, value: Any, path: str) -> int:
+        cut = self._cut(value)
+        return cut.numbers // cut.rows if cut.rows > 0 else 0
+
+    def matrix(self, value: Any, path: str, width: int, limit: int, *, kind: str) -> NDArray[Any]:
+        self.check_rows(value, path, limit)
+        return self._taken(self._text.matrix(self._cut(value), width, kind))
+
+    def ragged(
+        self, value: Any, path: str, limit: int, *, whole: bool
+    ) -> tuple[NDArray[Any], IntArray]:
+        self.check_rows(value, path, limit)
+        found = self._text.ragged(self._cut(value), "i" if whole else "d")
+        self._taken(found)
+        assert found is not None
+        return found
+
+    def strings(self, value: Any, path: str, limit: int) -> list[str]:
+        raise Unusual
+
+    def check_shapes(self) -> None:
+        if self._untaken:
+            raise Unusual
+        self.proven = True
+
+    def _cut(self, value: Any) -> jsontext.Cut:
+        if not isinstance(value, list):
+            raise Unusual
+        return self._text.cuts[value[0]]
+
+    def _taken(self, found: Any) -> Any:
+        if found is None:
+            raise Unusual
+        self._untaken -= 1
+        return found
 
 
 class Document:
@@ -42,19 +129,13 @@ class Document:
         self._plain: list[bytes] = []  # the brackets of arrays that are no matrices
 
     def check_keys(self, value: Any, path: str, allowed: Iterable[str]) -> list[str]:
-        """The keys; unknown and repeated ones are refused, for both would pass unseen."""
-        names = list(value.keys())
-        known = set(allowed)
-        for name in names:
-            if name not in known:
-                wanted = ", ".join(sorted(known))
-                raise Invalid(
-                    f"unknown field {name[:80]!r}; known: {wanted}", path=_join(path, name[:80])
-                )
-        if len(names) != len(set(names)):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise Invalid(f"field {twice!r} appears twice", path=_join(path, twice))
-        return names
+        return _check_keys(value, path, allowed)
+
+    def is_array(self, value: Any) -> bool:
+        return isinstance(value, simdjson.Array)
+
+    def is_object(self, value: Any) -> bool:
+        return isinstance(value, simdjson.Object)
 
     def object(self, value: Any, path: str) -> simdjson.Object:
         if not isinstance(value, simdjson.Object):
@@ -69,10 +150,23 @@ class Document:
             raise TooLarge(f"{path} must have at most {limit} rows, got {len(value)}", path=path)
         return value
 
-    def matrix(self, value: Any, path: str, width: int, limit: int, *, whole: bool) -> NDArray[Any]:
-        """A [rows, width] array; call `check_shapes` once all arrays are taken."""
+    def check_rows(self, value: Any, path: str, limit: int) -> None:
+        self.rows(value, path, limit)
+
+    def width(self, value: Any, path: str) -> int:
+        """How many columns the first row claims."""
+        if len(value) == 0:
+            return 0
+        first = value[0]
+        if not isinstance(first, simdjson.Array):
+            raise Invalid(f"must be an array of numbers, got {_kind(first)}", path=f"{path}[0]")
+        return len(first)
+
+    def matrix(self, value: Any, path: str, width: int, limit: int, *, kind: str) -> NDArray[Any]:
+        """A [rows, width] array of whole numbers ("i"), or of others ("d"; "f" where single
+        precision is enough); call `check_shapes` once all arrays are taken."""
         rows = self.rows(value, path, limit)
-        flat = _flatten(rows, path, whole)
+        flat = _flatten(rows, path, kind == "i")
         count = len(rows)
         if flat.size != count * width:
             _find_bad_row(rows, path, width)
@@ -118,14 +212,24 @@ class Document:
             _find_bad_row(rows, path, width)
 
 
-def width_of(rows: simdjson.Array, path: str) -> int:
-    """How many columns the first row claims."""
-    if len(rows) == 0:
-        return 0
-    first = rows[0]
-    if not isinstance(first, simdjson.Array):
-        raise Invalid(f"must be an array of numbers, got {_kind(first)}", path=f"{path}[0]")
-    return len(first)
+def _check_keys(value: Any, path: str, allowed: Iterable[str]) -> list[str]:
+    """The keys; unknown and repeated ones are refused, for both would pass unseen."""
+    names = list(value.keys())
+    known = set(allowed)
+    for name in names:
+        if name not in known:
+            wanted = ", ".join(sorted(known))
+            raise Invalid(
+                f"unknown field {name[:80]!r}; known: {wanted}", path=_join(path, name[:80])
+            )
+    if len(names) != len(set(names)):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Invalid(f"field {twice!r} appears twice", path=_join(path, twice))
+    return names
+
+
+def _count_fields(value: dict[str, Any]) -> int:
+    return len(value) + sum(_count_fields(v) for v in value.values() if isinstance(v, dict))
 
 
 def _flatten(rows: simdjson.Array, path: str, whole: bool) -> NDArray[Any]:

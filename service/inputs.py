@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import simdjson
-
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
 from model.places import CANDIDATES
 from model.tasks import SparseFeatures, image_graph, label_graph, mesh_graph, node_graph
 from service import images, meshfiles
 from service.body import Body
-from service.codec import Document, width_of
+from service.codec import Document, Skimmed
 from service.errors import Invalid, TooLarge, WrongType
 from service.models import Model, Options
 from service.schemas import Ask
 from service.settings import Settings
 
+AnyDocument = Document | Skimmed
 Lookup = Callable[[str, str | None], Model]
 
 _ASK = {CORRESPONDENCE: ("model", "top_k", "refine", "include", "mesh")}
 _OPTIONS = ("model", "top_k", "refine")
 _MOST_INCLUDED = 20
+_DEFAULTS = Ask()
 _GRAPH = ("num_nodes", "edges", "undirected", "features", "positions", "pseudo")
 
 
@@ -70,11 +70,27 @@ def read_question(
             return _image_file(body, content_type, query, settings, lookup)
     if content_type not in ("application/json", ""):
         raise WrongType(_wrong_type(task, content_type))
-    document = Document(body)
+    skimmed: Skimmed | None = None
+    try:
+        skimmed = Skimmed(body)
+        return _read_json(task, skimmed, query, settings, lookup)
+    except Exception:
+        if skimmed is not None and skimmed.proven:
+            raise
+    return _read_json(task, Document(body), query, settings, lookup)
+
+
+def _read_json(
+    task: str,
+    document: AnyDocument,
+    query: Mapping[str, str],
+    settings: Settings,
+    lookup: Lookup,
+) -> Question:
     root = document.root
     names = document.check_keys(root, "", _ASK.get(task, ("model", "include", "graph")))
     # The query string may say what the body leaves out.
-    said = {name: _scalar(root[name], name) for name in names if name in _OPTIONS}
+    said = {name: _scalar(document, root[name], name) for name in names if name in _OPTIONS}
     if "include" in names:
         said["include"] = document.strings(root["include"], "include", _MOST_INCLUDED)
     ask = _ask({**_from_query(query), **said}, settings)
@@ -87,6 +103,8 @@ def read_question(
 
 
 def _ask(said: Mapping[str, Any], settings: Settings) -> Ask:
+    if not said:
+        return _DEFAULTS
     ask = Ask.model_validate(said, strict=True)
     if ask.top_k > settings.max_top_k:
         raise Invalid(f"must be at most {settings.max_top_k}, got {ask.top_k}", path="top_k")
@@ -95,6 +113,8 @@ def _ask(said: Mapping[str, Any], settings: Settings) -> Ask:
 
 def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
     said: dict[str, Any] = {}
+    if not query:
+        return said
     if query.get("model"):
         said["model"] = query["model"]
     if "top_k" in query:
@@ -113,32 +133,34 @@ def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
     return said
 
 
-def _mesh_json(document: Document, ask: Ask, settings: Settings, lookup: Lookup) -> Question:
+def _mesh_json(document: AnyDocument, ask: Ask, settings: Settings, lookup: Lookup) -> Question:
     mesh = document.object(_required(document.root, "mesh", ""), "mesh")
     document.check_keys(mesh, "mesh", ("vertices", "faces"))
     vertices = _required(mesh, "vertices", "mesh")
     faces = _required(mesh, "faces", "mesh")
     # Both lengths first: nothing is copied for a mesh that is refused anyway.
-    document.rows(faces, "mesh.faces", settings.max_faces)
-    points = document.matrix(vertices, "mesh.vertices", 3, settings.max_nodes, whole=False)
-    triangles = document.matrix(faces, "mesh.faces", 3, settings.max_faces, whole=True)
+    document.check_rows(faces, "mesh.faces", settings.max_faces)
+    points = document.matrix(vertices, "mesh.vertices", 3, settings.max_nodes, kind="f")
+    triangles = document.matrix(faces, "mesh.faces", 3, settings.max_faces, kind="i")
     document.check_shapes()
     model = lookup(CORRESPONDENCE, ask.model)
     return _mesh_question(model, mesh_graph(points, triangles), ask)
 
 
-def _graph_json(document: Document, task: str, model: Model, settings: Settings) -> Graph:
+def _graph_json(document: AnyDocument, task: str, model: Model, settings: Settings) -> Graph:
     graph = document.object(_required(document.root, "graph", ""), "graph")
     document.check_keys(graph, "graph", _GRAPH)
-    num_nodes = _node_count(graph, settings)
-    undirected = _scalar(graph.get("undirected", True), "graph.undirected")
+    num_nodes = _node_count(document, graph, settings)
+    undirected = _scalar(document, graph.get("undirected", True), "graph.undirected")
     if not isinstance(undirected, bool):
         raise Invalid(f"must be true or false, got {undirected!r}", path="graph.undirected")
     limit = settings.max_edges // (2 if undirected else 1)
-    edges = document.matrix(_required(graph, "edges", "graph"), "graph.edges", 2, limit, whole=True)
-    features = _features(document, _required(graph, "features", "graph"), settings)
-    positions = _optional_rows(document, graph, "positions", settings.max_nodes)
-    pseudo = _optional_rows(document, graph, "pseudo", settings.max_edges)
+    edges = document.matrix(_required(graph, "edges", "graph"), "graph.edges", 2, limit, kind="i")
+    # sparse rows are made of what is not zero, which rounding must not change
+    kind = "d" if task == NODE_LABELS else "f"
+    features = _features(document, _required(graph, "features", "graph"), kind, settings)
+    positions = _optional_rows(document, graph, "positions", "f", settings.max_nodes)
+    pseudo = _optional_rows(document, graph, "pseudo", "d", settings.max_edges)
     document.check_shapes()
     width = model.manifest.num_features
     if task == NODE_LABELS:
@@ -153,8 +175,8 @@ def _graph_json(document: Document, task: str, model: Model, settings: Settings)
     return label_graph(num_nodes, edges, features, positions, undirected, num_features=width)
 
 
-def _node_count(graph: Any, settings: Settings) -> int:
-    value = _scalar(_required(graph, "num_nodes", "graph"), "graph.num_nodes")
+def _node_count(document: AnyDocument, graph: Any, settings: Settings) -> int:
+    value = _scalar(document, _required(graph, "num_nodes", "graph"), "graph.num_nodes")
     if isinstance(value, bool) or not isinstance(value, int):
         raise Invalid(f"must be a whole number, got {value!r}", path="graph.num_nodes")
     if value > settings.max_nodes:
@@ -165,15 +187,16 @@ def _node_count(graph: Any, settings: Settings) -> int:
     return value
 
 
-def _features(document: Document, value: Any, settings: Settings) -> Any:
+def _features(document: AnyDocument, value: Any, kind: str, settings: Settings) -> Any:
     path = "graph.features"
-    if isinstance(value, simdjson.Array):
-        width = width_of(document.rows(value, path, settings.max_nodes), path)
-        return document.matrix(value, path, width, settings.max_nodes, whole=False)
-    if not isinstance(value, simdjson.Object):
+    if document.is_array(value):
+        document.check_rows(value, path, settings.max_nodes)
+        width = document.width(value, path)
+        return document.matrix(value, path, width, settings.max_nodes, kind=kind)
+    if not document.is_object(value):
         raise Invalid("must be rows of numbers, or an object with size and indices", path=path)
     document.check_keys(value, path, ("size", "indices", "values"))
-    size = _scalar(_required(value, "size", path), f"{path}.size")
+    size = _scalar(document, _required(value, "size", path), f"{path}.size")
     if isinstance(size, bool) or not isinstance(size, int):
         raise Invalid(f"must be a whole number, got {size!r}", path=f"{path}.size")
     rows = settings.max_nodes
@@ -189,13 +212,14 @@ def _features(document: Document, value: Any, settings: Settings) -> Any:
     return SparseFeatures(size, ptr, index, flat)
 
 
-def _optional_rows(document: Document, graph: Any, name: str, limit: int) -> Any:
+def _optional_rows(document: AnyDocument, graph: Any, name: str, kind: str, limit: int) -> Any:
     value = graph.get(name)
     if value is None:
         return None
     path = f"graph.{name}"
-    width = width_of(document.rows(value, path, limit), path)
-    return document.matrix(value, path, width, limit, whole=False)
+    document.check_rows(value, path, limit)
+    width = document.width(value, path)
+    return document.matrix(value, path, width, limit, kind=kind)
 
 
 def _mesh_file(
@@ -264,9 +288,9 @@ def _required(value: Any, name: str, path: str) -> Any:
     return found
 
 
-def _scalar(value: Any, path: str) -> Any:
-    if isinstance(value, simdjson.Array | simdjson.Object):
-        kind = "an array" if isinstance(value, simdjson.Array) else "an object"
+def _scalar(document: AnyDocument, value: Any, path: str) -> Any:
+    if document.is_array(value) or document.is_object(value):
+        kind = "an array" if document.is_array(value) else "an object"
         raise Invalid(f"must be a single value, got {kind}", path=path)
     return value
 

@@ -44,6 +44,7 @@ class Repository:
         self._settings = settings
         self._metrics = metrics
         self._models: dict[str, dict[str, Model]] = {}
+        self._defaults: tuple[dict[str, dict[str, Model]], dict[str, Model]] = ({}, {})
         self._states: dict[tuple[str, str], State] = {}
         self._unloaded: set[str] = set()
         self._writing = threading.RLock()
@@ -92,6 +93,14 @@ class Repository:
         return bool(self._models)
 
     def _default(self, task: str) -> Model:
+        models, known = self._defaults
+        if models is not self._models:  # something was loaded or unloaded since
+            models, known = self._defaults = self._models, {}
+        if task not in known:
+            known[task] = self._find_default(task)
+        return known[task]
+
+    def _find_default(self, task: str) -> Model:
         newest = [v[max(v, key=_version_order)] for _, v in sorted(self._models.items())]
         able = [model for model in newest if model.task == task]
         if not able:

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from ops import jsontext
 from service import answers, codec
-from service.codec import Document
+from service.codec import Document, Skimmed, Unusual
 from service.errors import BadRequest, Invalid, NotAcceptable, TooLarge
+from service.inputs import _read_json
+from service.metrics import Metrics
+from service.repository import Repository
+from service.settings import Settings
 
 
 def matrix(rows: Any, width: int = 3, *, whole: bool = False, limit: int = 100) -> Any:
     document = Document(orjson.dumps({"rows": rows}))
-    found = document.matrix(document.root["rows"], "rows", width, limit, whole=whole)
+    found = document.matrix(document.root["rows"], "rows", width, limit, kind="i" if whole else "d")
     document.check_shapes()
     return found
 
@@ -45,7 +55,7 @@ def test_even_rows_are_proven_without_looking_at_each(monkeypatch: pytest.Monkey
 )
 def test_where_the_quick_proof_fails_the_rows_are_walked(body: bytes) -> None:
     document = Document(body)
-    document.matrix(document.root["rows"], "rows", 3, 10, whole=False)
+    document.matrix(document.root["rows"], "rows", 3, 10, kind="d")
     document.check_shapes()
 
 
@@ -104,3 +114,83 @@ def test_no_common_form_is_406(accept: str) -> None:
 def test_what_is_not_json_is_said_plainly() -> None:
     with pytest.raises(BadRequest, match="not valid JSON"):
         Document(b'{"a": tru}')
+
+
+numbers = st.one_of(
+    st.integers(-5, 40),
+    st.floats(-1e3, 1e3),
+    st.just(1e31),
+    st.just(10**19),
+    st.none(),
+    st.just("7"),
+)
+rows = st.one_of(
+    st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=2), max_size=6),
+    st.lists(st.lists(st.floats(-9, 9), min_size=1, max_size=2), max_size=6),
+    st.lists(st.lists(numbers, max_size=3), max_size=4),
+    numbers,
+)
+graphs = st.fixed_dictionaries(
+    {"num_nodes": st.sampled_from([1, 6, 6, 6, "6"])},
+    optional={
+        "edges": rows,
+        "features": st.one_of(
+            rows,
+            st.just([[0.5]] * 6),
+            st.fixed_dictionaries(
+                {"size": st.just(12), "indices": rows}, optional={"values": rows}
+            ),
+        ),
+        "positions": st.one_of(rows, st.just([[1, 2]] * 6)),
+        "undirected": st.booleans(),
+        "tea": rows,
+    },
+)
+
+
+@pytest.fixture(scope="session")
+def toy_models(toy_bundles: Path) -> dict[str, Any]:
+    repository = Repository(Settings(models=toy_bundles, threads=1), Metrics())
+    repository.load_all()
+    return {model.task: model for model in repository.models()}
+
+
+def read_by(document: type, task: str, body: bytes, model: Any) -> Any:
+    """What is read of a body, or what is said of it."""
+    try:
+        found = _read_json(task, document(body), {}, Settings(), lambda task, name: model)
+    except Unusual:
+        return Unusual
+    except Exception as error:
+        return type(error), str(error)
+    return {name: array.tolist() for name, array in found.graph.arrays.items()}
+
+
+@pytest.mark.skipif(not jsontext.NATIVE, reason="the operator is not compiled")
+@settings(max_examples=400, deadline=None)
+@given(graphs, st.sampled_from(["node-labels", "graph-label"]), st.booleans(), st.data())
+def test_what_is_skimmed_is_what_a_full_parser_reads(
+    toy_models: dict[str, Any], graph: dict[str, Any], task: str, spoil: bool, data: st.DataObject
+) -> None:
+    body = json.dumps({"graph": graph}).encode()
+    if spoil:
+        at = data.draw(st.integers(0, len(body) - 1))
+        body = (
+            body[:at]
+            + data.draw(st.sampled_from([b"", b"[", b"]", b",", b"0", b'"']))
+            + body[at + 1 :]
+        )
+    model = toy_models[task]
+    try:
+        skimmed = Skimmed(body)
+    except Unusual:
+        return
+    ours = read_by(Skimmed, task, body, model)
+    if ours is not Unusual and (not isinstance(ours, tuple) or _proven(skimmed, task, model)):
+        assert ours == read_by(Document, task, body, model)
+
+
+def _proven(skimmed: Skimmed, task: str, model: Any) -> bool:
+    with suppress(Exception):
+        _read_json(task, skimmed, {}, Settings(), lambda task, name: model)
+    return skimmed.proven
