@@ -86,6 +86,7 @@ class NodeNet(nn.Module):
         pseudo: str = "degree",
         dimensions: int = 1,
         loops: bool = False,
+        input_dropout: float | None = None,
     ) -> None:
         super().__init__()
         if loops and pseudo != DEGREE:
@@ -96,6 +97,7 @@ class NodeNet(nn.Module):
         self.pseudo = pseudo
         self.loops = loops
         self.dropout = dropout
+        self.input_dropout = dropout if input_dropout is None else input_dropout
 
     def plan(
         self,
@@ -127,7 +129,7 @@ class NodeNet(nn.Module):
     def logits(
         self, feature_ptr: Tensor, feature_index: Tensor, feature_value: Tensor, plan: Plan
     ) -> Tensor:
-        value = F.dropout(feature_value, self.dropout, self.training)
+        value = F.dropout(feature_value, self.input_dropout, self.training)
         x = ops.elu(self.first(feature_ptr, feature_index, value, plan))
         x = F.dropout(x, self.dropout, self.training)
         return self.second(x, plan)

@@ -40,7 +40,7 @@ RECIPES = {
         cosine=True,
         weight_decay=0.01,
         average=0.97,
-        parameters={"loops": True},
+        parameters={"loops": True, "input_dropout": 0.4},
         description="Research topics of papers from their words and citations (Cora).",
     ),
     "mnist-superpixels": Recipe(

@@ -71,7 +71,7 @@ def test_every_parameter_gets_a_gradient(name):
 @pytest.mark.parametrize("name", CASES)
 def test_training_and_evaluation_differ_by_dropout_only(name):
     net, graphs = CASES[name][0](), CASES[name][1]()
-    net.dropout = 0.0
+    net.dropout = net.input_dropout = 0.0
     inputs = pack(graphs).values()
     trained = net.train()(*inputs)
     assert torch.allclose(net.eval()(*inputs), trained, atol=1e-4)
