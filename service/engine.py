@@ -29,6 +29,7 @@ from service.settings import Settings
 log = logging.getLogger("splinecnn.engine")
 
 Arrays = dict[str, np.ndarray]
+_HUGE = 1e6  # no sound network overflows on values up to this
 _MOST_REPLACED = 3  # hung runners replaced before the process asks to be restarted
 
 
@@ -221,7 +222,22 @@ class Engine:
             return [answer for job in jobs for answer in self._run(device, [job])]
         if _all_finite(answers):
             return list(answers)
-        return [_check_finite(answer) for answer in answers]
+        return [self._check_finite(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+
+    def _check_finite(self, job: Job, arrays: Arrays) -> Arrays | Exception:
+        """The answer if it is one; else whose fault it is that it is none."""
+        if all(np.isfinite(array).all() for array in arrays.values() if array.dtype.kind == "f"):
+            return arrays
+        given = [array for array in job.graph.arrays.values() if array.dtype.kind == "f"]
+        if max((float(np.abs(array).max(initial=0)) for array in given), default=0) > _HUGE:
+            return Invalid("the values are so large that the network's answer is not finite")
+        name = job.model.name
+        log.error(
+            "model %s answered with numbers that are not finite",
+            name,
+            extra={"request_id": job.request_id},
+        )
+        return ModelFailed(f"the model {name!r} failed on this graph")
 
     def _judge(self, job: Job, error: Exception) -> Exception:
         if isinstance(error, InvalidGraph | Refusal):
@@ -343,10 +359,3 @@ def _all_finite(answers: list[Arrays]) -> bool:
             if not np.isfinite(together).all():
                 return False
     return True
-
-
-def _check_finite(arrays: Arrays) -> Arrays | Exception:
-    for array in arrays.values():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            return Invalid("the values are so large that the network's answer is not finite")
-    return arrays

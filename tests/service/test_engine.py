@@ -147,7 +147,7 @@ def test_a_failing_graph_is_isolated_from_its_batch(
     run(work())
 
 
-def test_an_answer_that_is_not_finite_is_the_callers_422() -> None:
+def test_an_answer_that_overflows_on_huge_values_is_the_callers_422() -> None:
     async def work() -> None:
         async with started() as engine:
             model = Fake()
@@ -158,6 +158,27 @@ def test_an_answer_that_is_not_finite_is_the_callers_422() -> None:
             assert isinstance(answers[2], Outcome)
 
     run(work())
+
+
+def test_an_answer_that_is_not_finite_is_the_models_fault(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Fake):
+        def run(self, graphs: list[Graph], *more: Any) -> list[dict[str, np.ndarray]]:
+            answers = super().run(graphs, *more)
+            return [{"y": np.where(a["y"] == 26, np.nan, a["y"])} for a in answers]
+
+    async def work() -> None:
+        async with started() as engine:
+            model = Broken()
+            tasks = await held(engine, model, 13.0, 2.0)
+            model.gate.set()
+            answers = await asyncio.gather(*tasks, return_exceptions=True)
+            assert isinstance(answers[1], ModelFailed)
+            assert isinstance(answers[2], Outcome)
+
+    run(work())
+    assert "model fake answered with numbers that are not finite" in caplog.text
 
 
 def test_a_device_error_makes_the_service_unhealthy() -> None:
