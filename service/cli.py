@@ -6,16 +6,26 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.text import Text
 
 from service.settings import Settings
 
+_HELP = """Serve, train and export SplineCNN models for meshes and graphs.
+
+Example: splinecnn serve, then splinecnn predict scan.ply --against http://127.0.0.1:8000
+
+Exit codes: 0 done; 1 could not be done, the last line says why; 2 asked wrongly, or cannot serve; \
+130 stopped by Ctrl-C.
+
+Tab completion: splinecnn --install-completion
+"""
 app = typer.Typer(
-    help="Serve, train and export SplineCNN models for meshes and graphs.",
+    help=_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -37,9 +47,15 @@ def main() -> None:
 
     try:
         app()
-    except (SplineCNNError, ServiceError, OSError) as error:
-        _err.print(f"[bold red]error:[/] {error}", soft_wrap=True)
-        sys.exit(1)
+    except (SplineCNNError, ServiceError) as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+
+
+def _fail(why: str) -> NoReturn:
+    _err.print("[bold red]error:[/]", Text(why), soft_wrap=True)
+    sys.exit(1)
 
 
 def _flag(name: str, kind: Any, text: str) -> inspect.Parameter:
@@ -289,7 +305,10 @@ def bench(
 
 @app.command()
 def doctor(models: Models = Path("bundles")) -> None:
-    """Say what is installed, what is not, and what to do about it. Exit code 1 if not servable."""
+    """Say what is installed, what is not, and what to do about it. Exit code 1 if not servable.
+
+    Example: splinecnn doctor --models bundles
+    """
     from service.doctor import examine
 
     healthy = examine(models, _out)

@@ -219,9 +219,22 @@ def list_models(models: Path, against: str | None) -> Table:
         served = [vars(open_bundle(path.parent).manifest) for path in paths]
     table = Table("name", "version", "task", "scores", box=None, pad_edge=False)
     for model in served:
-        scores = ", ".join(f"{name} {value}" for name, value in (model["scores"] or {}).items())
+        scores = _headline(model["scores"] or {})
         table.add_row(model["name"], str(model["version"]), model["task"], scores)
     return table
+
+
+def _headline(scores: dict[str, Any]) -> str:
+    """One number per score; of a group of them its first, which is the one it is about."""
+    shown = []
+    for name, value in scores.items():
+        part, number = name, value
+        while isinstance(number, dict) and number:
+            inner, number = next(iter(number.items()))
+            part = f"{part} {inner}"
+        if isinstance(number, int | float):
+            shown.append(f"{part} {number}")
+    return ", ".join(shown)
 
 
 async def _served(url: str) -> list[dict[str, Any]]:

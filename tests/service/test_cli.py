@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ import trimesh
 from rich.console import Console
 
 from service import cli
+from service.predict import _headline
 from service.settings import Settings
 from tests.toys import make_nearest_bundle
 
@@ -64,6 +67,29 @@ def test_help_lists_every_command(splinecnn: Command) -> None:
         "doctor",
     ):
         assert f" {command} " in shown
+
+
+def test_every_command_shows_an_example(splinecnn: Command) -> None:
+    for command in cli.app.registered_commands:
+        assert command.callback is not None
+        shown = splinecnn(command.callback.__name__, "--help").stdout
+        assert f"Example: splinecnn {command.callback.__name__}" in shown
+    shown = splinecnn("--help").stdout
+    assert "Example: splinecnn serve" in shown and "Exit codes: 0 done" in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"), [("ev", "evaluate"), ("predict --aga", "--against")]
+)
+def test_tab_completes(typed: str, completed: str) -> None:
+    asked = {"COMP_WORDS": f"splinecnn {typed}", "COMP_CWORD": str(len(typed.split()))}
+    done = subprocess.run(
+        [Path(sys.executable).parent / "splinecnn"],
+        env={**os.environ, **asked, "_SPLINECNN_COMPLETE": "complete_bash"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == [completed]
 
 
 def test_serve_has_a_flag_for_every_setting(splinecnn: Command) -> None:
@@ -137,6 +163,11 @@ def test_serve_refuses_what_it_cannot_do(
 def test_models_lists_name_task_and_scores(splinecnn: Command, toy_bundles: Path) -> None:
     shown = splinecnn("models", "--models", toy_bundles).stdout
     assert "bodies" in shown and "correspondence" in shown and "exact 0.5" in shown
+
+
+def test_grouped_scores_are_shown_by_their_first_number() -> None:
+    scores = {"alone": {"error": 0.9, "worst": 2.0}, "by size": {"1000": [1, 2]}, "meshes": 240}
+    assert _headline(scores) == "alone error 0.9, meshes 240"
 
 
 def test_doctor_finds_bundles_and_says_what_is_wrong(
