@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,3 +80,25 @@ def test_pointing_at_a_large_mesh_looks_at_few_of_its_triangles() -> None:
     assert triangles > 199_000
     assert hits == 50
     assert looked_at < 200
+
+
+def _luminance(colour: str) -> float:
+    """WCAG 2's relative luminance of "#rrggbb"."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_words_stand_out_from_what_they_are_written_on(theme: str) -> None:
+    style = (SOURCES / "src" / "style.css").read_text()
+    tokens = {
+        name: light if theme == "light" else dark
+        for name, light, dark in re.findall(r"--([\w-]+): light-dark\((#\w{6}), (#\w{6})\)", style)
+    }
+    pairs = [(ink, ground) for ink in ("ink", "soft", "faint", "accent", "danger")
+             for ground in ("ground", "surface", "raised")]  # fmt: skip
+    pairs += [("on-accent", "accent"), ("danger", "danger-soft"), ("ink", "note-soft")]
+    for ink, ground in pairs:
+        bright, dim = sorted((_luminance(tokens[ink]), _luminance(tokens[ground])), reverse=True)
+        assert (bright + 0.05) / (dim + 0.05) >= 4.5, f"{ink} on {ground}"
