@@ -89,7 +89,7 @@ async def _no_viewer(request: Request) -> Response:
 
 def _middleware(settings: Settings, state: State) -> list[Middleware]:
     cross = bool(settings.cors_origins)
-    edge = Middleware(Edge, metrics=state.metrics, cors=cross)
+    edge = Middleware(Edge, metrics=state.metrics, cors=cross, traces=state.traces)
     if not settings.cors_origins:
         return [edge]
     cors = Middleware(

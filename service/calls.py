@@ -12,6 +12,8 @@ from starlette.requests import Request
 from service.body import Body, read_body
 from service.settings import Settings
 
+Stages = tuple[float, dict[str, float]]  # when the first began, and the seconds of each
+
 _PATIENCE = 0.02  # seconds before it is worth knowing whether the caller is still there
 
 
@@ -22,6 +24,7 @@ class Call(Protocol):
     query: Mapping[str, str]
     request_id: str
     note: dict[str, Any]  # what its log line says beside the usual
+    stages: Stages | None  # once it is answered
 
     async def body(self) -> Body: ...
 
@@ -38,7 +41,9 @@ class RoutedCall:
         self.query: Mapping[str, str] = request.query_params
         self.request_id: str = request.scope["request_id"]
         self.note: dict[str, Any] = {}
+        self.stages: Stages | None = None
         request.scope["note"] = self.note
+        request.scope["call"] = self
         self._request = request
         self._settings = settings
 

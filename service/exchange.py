@@ -22,6 +22,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from model.graph import TASKS
 from service.access import Header, log, note_request, request_id_of
 from service.body import Body, check_headers, too_large, too_slow, unpack
+from service.calls import Stages
 from service.engine import Visit
 from service.errors import EXPECTED, Gone, explain, reply_to
 from service.middleware import SAFE_HEADERS
@@ -101,6 +102,7 @@ class Exchange:
         self.query: Mapping[str, str] = QueryParams(query) if query else _NOTHING
         self.headers: Mapping[str, str] = _NOTHING
         self.note: dict[str, Any] = {}
+        self.stages: Stages | None = None
         self.response_complete = False
         self.disconnected = False
         self.keep_alive = wire.keep_alive
@@ -225,6 +227,8 @@ class Exchange:
             self._state.metrics, self.request_id, "POST", self._route.template,
             reply.status, seconds, self.note,
         )  # fmt: skip
+        if self._state.traces is not None:
+            self._state.traces.record(self, self._route.template, reply.status, seconds)
         if not self.disconnected:
             if not self.keep_alive:
                 self._wire.transport.close()

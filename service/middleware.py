@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.access import Header, log, note_request, request_id_of
 from service.errors import EXPECTED, explain, respond
 from service.metrics import Metrics
+from service.traces import Traces
 
 SAFE_HEADERS: list[Header] = [
     (b"x-content-type-options", b"nosniff"),
@@ -28,9 +29,12 @@ _CSP: Header = (
 class Edge:
     """Pure ASGI, for it stands before every request."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, cors: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, cors: bool, traces: Traces | None = None
+    ) -> None:
         self._app = app
         self._metrics = metrics
+        self._traces = traces
         self._safe = [pair for pair in SAFE_HEADERS if not (cors and b"resource" in pair[0])]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,7 +64,10 @@ class Edge:
             seconds = time.perf_counter() - started
             more = scope.get("note", {})
             method = scope["method"]
-            note_request(self._metrics, request_id, method, route_of(scope), status, seconds, more)
+            route = route_of(scope)
+            note_request(self._metrics, request_id, method, route, status, seconds, more)
+            if self._traces is not None and "call" in scope:
+                self._traces.record(scope["call"], route, status, seconds)
 
     def _dress(self, headers: Iterable[Header], request_id: str) -> list[Header]:
         """The answer's own headers, and those it lacks."""

@@ -24,6 +24,7 @@ from service.protocol import patient
 from service.runner import DeviceError, check_device
 from service.settings import Settings
 from service.state import State
+from service.traces import Traces, TracesError
 
 log = logging.getLogger("splinecnn.server")
 
@@ -41,7 +42,7 @@ def run(settings: Settings) -> int:
     try:
         check(settings)
         listening = listen(settings)
-    except (StartupError, DeviceError, KeyFileError) as error:
+    except (StartupError, DeviceError, KeyFileError, TracesError) as error:
         print(f"splinecnn: {error}", file=sys.stderr)
         return REFUSED
     from service.supervisor import supervise  # here, for its children come back to this module
@@ -61,6 +62,8 @@ def check(settings: Settings) -> None:
     _check_models(settings)
     _check_tls(settings)
     Doorkeeper(settings)  # reads the key file
+    if settings.traces:
+        Traces().close()
 
 
 def _check_models(settings: Settings) -> None:

@@ -118,6 +118,10 @@ class Settings(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe log line that is written."
     )
+    traces: bool = Field(
+        default=False,
+        description="Whether to send OpenTelemetry traces, as the OTEL_* variables say.",
+    )
     drain_seconds: float = Field(
         default=25.0, ge=0, description="Longest time after SIGTERM to answer what was accepted."
     )

@@ -21,6 +21,7 @@ from service.metrics import Metrics
 from service.repository import Repository
 from service.runner import device_bytes
 from service.settings import Settings
+from service.traces import Traces
 
 _INLINE_BYTES = 64 * 1024  # about 0.2 ms of decoding; a thread costs half of that
 P = ParamSpec("P")
@@ -36,6 +37,7 @@ class State:
         self.repository = Repository(settings, self.metrics)
         self.engine = Engine(settings, self.metrics)
         self.doorkeeper = Doorkeeper(settings)
+        self.traces = Traces() if settings.traces else None
         self._codecs = ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2), "codec")
         self._tending: list[asyncio.Task[None]] = []
 
@@ -52,6 +54,8 @@ class State:
             task.cancel()
         await self.engine.stop()
         self._codecs.shutdown(wait=False, cancel_futures=True)
+        if self.traces is not None:
+            await asyncio.to_thread(self.traces.close)
 
     async def off_loop(
         self, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs

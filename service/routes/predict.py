@@ -72,7 +72,7 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
     media = answers.negotiate(headers.get("accept", ""))
     body = await call.body()
     visit.begin(len(body), deadline)
-    started = time.perf_counter()
+    arrived = time.perf_counter()
     content_type = media_type(headers.get("content-type", ""))
     question = await state.off_loop(
         _ANYWHERE if is_file(task, content_type, query) else len(body),
@@ -85,7 +85,7 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
         state.repository.resolve,
     )
     del body  # a large one should not lie in memory while the model runs
-    timings = {"decode": time.perf_counter() - started}
+    timings = {"decode": time.perf_counter() - arrived}
     model = question.model
     with call.leaving() as gone:
         outcome = await state.engine.predict(
@@ -108,6 +108,7 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
 
     reply = await state.off_loop(_ANYWHERE if question.include else size, finish)
     state.metrics.observe(model.name, model.version, timings)
+    call.stages = arrived, timings
     call.note["model"] = f"{model.name}/{model.version}"
     call.note["nodes"] = question.graph.num_nodes
     call.note["batch"] = outcome.shared

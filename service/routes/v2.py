@@ -122,7 +122,7 @@ async def answer(state: State, call: Call, visit: Visit, *, model: Model) -> Rep
     visit.check(deadline)
     body = await call.body()
     visit.begin(len(body), deadline)
-    started = time.perf_counter()
+    arrived = started = time.perf_counter()
 
     def decode(body: Body) -> tuple[oip.InferRequest, Question]:
         length = call.headers.get(oip.HEADER_LENGTH.lower())
@@ -172,6 +172,7 @@ async def answer(state: State, call: Call, visit: Visit, *, model: Model) -> Rep
     reply = await state.off_loop(size * (8 if "gzip" in encoding else 1), encode)
     timings["encode"] = time.perf_counter() - started
     state.metrics.observe(model.name, model.version, timings)
+    call.stages = arrived, timings
     call.note["model"] = f"{model.name}/{model.version}"
     call.note["batch"] = outcome.shared
     return reply
