@@ -71,6 +71,36 @@ def test_a_graph_alone_and_in_a_batch_gives_the_same_bits():
             assert torch.equal(one, many[rows])
 
 
+@pytest.mark.parametrize("channels", [(1, 32), (3, 5), (40, 24)])
+def test_a_hub_in_the_same_batch_changes_no_bits(channels):
+    small = make_case(2, nodes=40, edges=200, channels=channels)
+    hub = make_case(2, nodes=3, edges=3000, channels=channels, seed=1)
+    edge_index = torch.cat([small.edge_index, hub.edge_index + 40], 1)
+    plan = spline_plan(
+        edge_index, torch.cat([small.pseudo, hub.pseudo]), small.kernel_size, small.is_open, 1, 43
+    )
+    together = spline_conv(torch.cat([small.x, hub.x]), small.weight, plan, small.root, small.bias)
+    for case, rows in ((small, slice(0, 40)), (hub, slice(40, 43))):
+        alone = spline_conv(
+            case.x, small.weight, spline_plan(*spline(case)), small.root, small.bias
+        )
+        assert torch.equal(alone, together[rows])
+
+
+def test_rows_without_entries_are_zero():
+    case = make_case(2, nodes=40, edges=200, channels=(40, 24))
+    plan = spline_plan(*spline(case))
+    want = spline_conv(case.x, case.weight, plan)
+    row_ptr = plan.row_ptr.clone()
+    row_ptr[5] = row_ptr[4]  # the fourth row gives its entries to the fifth, and keeps none
+    found = spline_conv(case.x, case.weight, plan._replace(row_ptr=row_ptr))
+    nodes = plan.row_node[4:6]
+    same = torch.ones(40, dtype=torch.bool)
+    same[nodes] = False
+    assert torch.equal(found[same], want[same])
+    assert torch.isfinite(found).all() and not torch.equal(found, want)
+
+
 RUN = """
 import json, sys, torch, ops
 sys.path.insert(0, sys.argv[1])
