@@ -274,6 +274,8 @@ def check_basis(pseudo: Tensor, kernel_size: list[int], is_open: list[int], degr
     if pseudo.dim() != 2:
         raise RuntimeError(f"pseudo must be [E, D], got {pseudo.dim()} dimensions")
     D = pseudo.size(1)
+    if D < 1:
+        raise RuntimeError("pseudo must have at least one dimension, got none")
     if not 1 <= degree <= 3:
         raise RuntimeError(f"degree must be 1, 2 or 3, got {degree}")
     if len(kernel_size) != D or len(is_open) != D:

@@ -12,7 +12,7 @@
 
 namespace splinecnn {
 
-constexpr int MAX_DIMS = 8;
+constexpr int MAX_DIMS = 30;  // each has two weights or more, and their product is below 2^31
 constexpr int MAX_DEGREE = 3;
 
 // What a graph's kernel looks like: D dimensions, S = (degree + 1)^D active functions per edge,

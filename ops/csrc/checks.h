@@ -127,8 +127,7 @@ inline Spline check_spline(const Tensor& pseudo, const std::vector<int64_t>& ker
   check_floating(pseudo, "pseudo");
   check_dims(pseudo, "pseudo", 2, "[E, D]");
   const int64_t D = pseudo.size(1);
-  SPLINECNN_REQUIRE(1 <= D && D <= MAX_DIMS, "pseudo must have 1 to ", MAX_DIMS,
-                    " dimensions, got ", D);
+  SPLINECNN_REQUIRE(D >= 1, "pseudo must have at least one dimension, got none");
   SPLINECNN_REQUIRE(1 <= degree && degree <= MAX_DEGREE, "degree must be 1, 2 or 3, got ", degree);
   SPLINECNN_REQUIRE(int64_t(kernel_size.size()) == D && int64_t(is_open.size()) == D,
                     "kernel_size and is_open must have one entry per dimension of pseudo (", D,

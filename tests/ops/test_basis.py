@@ -49,6 +49,17 @@ def test_basis_equals_the_reference_and_sums_to_one(D, degree, is_open, dtype):
     assert 0 <= int(index.min()) <= int(index.max()) < case.weight.size(0)
 
 
+@pytest.mark.parametrize("D, degree", [(8, 3), (15, 1), (18, 1)])
+def test_any_number_of_dimensions_has_a_basis(D, degree):
+    random = torch.Generator().manual_seed(D)
+    arguments = (torch.rand(3, D, generator=random), [degree + 1] * D, [1] * D, degree)
+    value, index = spline_basis(*arguments)
+    expected, expected_index = reference.basis(*arguments)
+    torch.testing.assert_close(value, expected)
+    assert torch.equal(index, expected_index)
+    torch.testing.assert_close(value.sum(1), torch.ones(3))
+
+
 @pytest.mark.parametrize("D, degree, is_open", KERNELS)
 def test_basis_gradient_is_right(D, degree, is_open):
     # away from the knots, where linear splines have no slope

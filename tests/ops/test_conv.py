@@ -26,6 +26,20 @@ def test_convolution_equals_the_reference(D, degree, is_open, dtype):
     close(spline_conv(case.x, case.weight, plan, case.root, case.bias), expected(case))
 
 
+@pytest.mark.parametrize("D, degree", [(5, 2), (9, 1)])
+def test_any_number_of_dimensions_works(D, degree):
+    case = make_case(D, degree, 2, torch.float64, nodes=4, edges=6, channels=(2, 3))
+    leaves = [t.requires_grad_() for t in (case.x, case.pseudo, case.weight)]
+    got = spline_conv(case.x, case.weight, spline_plan(*spline(case)), case.root, case.bias)
+    want = expected(case)
+    close(got, want)
+    grad = torch.cos(want).detach()
+    for ours, theirs in zip(
+        torch.autograd.grad(got, leaves, grad), torch.autograd.grad(want, leaves, grad), strict=True
+    ):
+        close(ours, theirs)
+
+
 @pytest.mark.parametrize("M_in", [1, 2, 3, 16, 65, 130])
 @pytest.mark.parametrize("M_out", [1, 2, 3, 5, 15, 17, 31, 63, 100])
 def test_any_number_of_channels_works(M_in, M_out):

@@ -52,6 +52,7 @@ def ints(tensor: torch.Tensor, at: int, value: int) -> torch.Tensor:
 ALWAYS: list[tuple[Callable[[], Any], str]] = [
     (lambda: spline_basis(U[0], [3, 3], [1, 1]), r"pseudo must be \[E, D\]"),
     (lambda: spline_basis(U, [3, 3], [1, 1], 4), "degree must be 1, 2 or 3, got 4"),
+    (lambda: spline_basis(U[:, :0], [], []), "at least one dimension, got none"),
     (lambda: spline_basis(U, [3], [1, 1]), r"one entry per dimension of pseudo \(2\), got 1 and 2"),
     (lambda: spline_basis(U, [3, 2], [1, 1], 2), "at least degree \\+ 1 = 3, got 2 in dimension 1"),
     (lambda: spline_basis(changed(2, 1, 1.5, U), [3, 3], [1, 1]), "got 1.5 at edge 2, dimension 1"),
@@ -66,7 +67,8 @@ ALWAYS: list[tuple[Callable[[], Any], str]] = [
 
 NATIVE: list[tuple[Callable[[], Any], str]] = [
     (lambda: spline_basis(U.half(), [3, 3], [1, 1]), "must be float32 or float64, got float16"),
-    (lambda: spline_basis(torch.ones(1, 9), [3] * 9, [1] * 9), "1 to 8 dimensions, got 9"),
+    (lambda: spline_basis(torch.ones(1, 31), [2] * 31, [1] * 31),
+     "product below 2\\^31, too large in dimension 30"),
     (lambda: spline_basis(U, [2**16, 2**16], [1, 1]), "product below 2\\^31"),
     (lambda: plan(torch.empty(2, 1, dtype=torch.long).expand(2, 2**30),
                   torch.empty(1, 2).expand(2**30, 2)), "E \\* S must stay below 2\\^31"),

@@ -6,7 +6,7 @@ from cuda_cases import DTYPES, GRAPHS, assert_near, coordinates, graph, judge, k
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("D, degree", [(1, 1), (1, 3), (2, 2), (3, 1), (3, 3), (4, 1)])
+@pytest.mark.parametrize("D, degree", [(1, 1), (1, 3), (2, 2), (3, 1), (3, 3), (4, 1), (10, 1)])
 def test_basis_is_the_reference(backend, dtype, D, degree):
     u, (kernel_size, is_open) = coordinates(40, D, dtype), kernel(D, degree)
     value, index = backend("basis", u, kernel_size, is_open, degree)
