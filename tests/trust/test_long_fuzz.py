@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import time
@@ -19,6 +20,7 @@ import trimesh
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
+from PIL import Image
 from schemathesis import GenerationMode
 
 from tests.service.service_toys import ball, picture, ring
@@ -27,10 +29,11 @@ from tests.trust.trust_corpus import HEAD, tensors
 from tests.trust.trust_results import FULL, Row, record
 from tests.trust.trust_server import Server
 
-EXAMPLES = 1700 if FULL else 15
+EXAMPLES = 1900 if FULL else 15
 OPERATIONS_EACH = 150 if FULL else 2
 PATIENCE = 60.0  # seconds without an answer are a hang
 KINDS = ("ply", "ply_ascii", "obj", "off", "stl", "stl_ascii", "glb")
+PICTURES = ("PNG", "JPEG")
 many = settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -56,6 +59,12 @@ class Target:
         begun = time.monotonic()
         self.count(self.client.post(path, content=content, headers=headers).status_code, begun)
 
+    def post_mesh(self, kind: str, content: bytes) -> None:
+        self.post(f"/v1/correspondence?format={kind.split('_')[0]}", content)
+
+    def post_picture(self, kind: str, content: bytes) -> None:
+        self.post("/v1/graph-label", content, {"Content-Type": f"image/{kind.lower()}"})
+
     def count(self, status: int, begun: float, *, hurried: bool = False) -> None:
         self.statuses[status] += 1
         self.slowest = max(self.slowest, time.monotonic() - begun)
@@ -72,11 +81,28 @@ class Target:
         return float(np.mean(late) / np.mean(early) - 1) if early else 0.0
 
 
+def mesh_file(kind: str) -> bytes:
+    mesh = trimesh.Trimesh(**ball(0), process=False)
+    extra = {"encoding": "ascii"} if kind == "ply_ascii" else {}
+    data = mesh.export(file_type=kind if kind == "stl_ascii" else kind.split("_")[0], **extra)
+    return data if isinstance(data, bytes) else data.encode()
+
+
+def picture_file(kind: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", (28, 28), 128).save(buffer, kind)
+    return buffer.getvalue()
+
+
 @pytest.fixture(scope="module")
 def target(toys: Path) -> Iterator[Target]:
     """Toys: what is tried here is what stands before the network."""
     with Server(models=toys, max_body_mb=4, log_level="info") as server:
         target = Target(server)
+        for kind in KINDS:  # parsers are imported when first needed, which is no growth
+            target.post_mesh(kind, mesh_file(kind))
+        for kind in PICTURES:
+            target.post_picture(kind, picture_file(kind))
         yield target
         target.client.close()
         target.session.close()
@@ -178,27 +204,18 @@ def test_any_bytes_over_the_wire(target: Target, body: bytes, encoding: str) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_damaged_mesh_file_over_the_wire(target: Target, kind: str) -> None:
-    mesh = trimesh.Trimesh(**ball(0), process=False)
-    extra = {"encoding": "ascii"} if kind == "ply_ascii" else {}
-    data = mesh.export(file_type=kind if kind == "stl_ascii" else kind.split("_")[0], **extra)
-    whole = data if isinstance(data, bytes) else data.encode()
+    whole = mesh_file(kind)
     rng = random.Random(f"{kind} over the wire")
     for _ in range(EXAMPLES // 2):
-        target.post(f"/v1/correspondence?format={kind.split('_')[0]}", mutate(whole, rng))
+        target.post_mesh(kind, mutate(whole, rng))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("kind", PICTURES)
 def test_any_damaged_picture_over_the_wire(target: Target, kind: str) -> None:
-    import io
-
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.new("L", (28, 28), 128).save(buffer, kind)
+    whole = picture_file(kind)
     rng = random.Random(kind)
     for _ in range(EXAMPLES // 4):
-        header = {"Content-Type": f"image/{kind.lower()}"}
-        target.post("/v1/graph-label", mutate(buffer.getvalue(), rng), header)
+        target.post_picture(kind, mutate(whole, rng))
 
 
 def test_any_damaged_infer_request_over_the_wire(target: Target) -> None:
