@@ -99,10 +99,14 @@ def target(toys: Path) -> Iterator[Target]:
     """Toys: what is tried here is what stands before the network."""
     with Server(models=toys, max_body_mb=4, log_level="info") as server:
         target = Target(server)
-        for kind in KINDS:  # parsers are imported when first needed, which is no growth
-            target.post_mesh(kind, mesh_file(kind))
-        for kind in PICTURES:
-            target.post_picture(kind, picture_file(kind))
+        # parsers are imported and the heap takes its size when files first come: that is no growth
+        rng = random.Random(0)
+        for _ in range(EXAMPLES // 3):
+            for kind in KINDS:
+                target.post_mesh(kind, mutate(mesh_file(kind), rng))
+            for kind in PICTURES:
+                target.post_picture(kind, mutate(picture_file(kind), rng))
+        target.resident.clear()
         yield target
         target.client.close()
         target.session.close()
