@@ -228,7 +228,7 @@ class Exchange:
             reply.status, seconds, self.note,
         )  # fmt: skip
         if self._state.traces is not None:
-            self._state.traces.record(self, self._route.template, reply.status, seconds)
+            self._state.traces.record(self, self._route.template, reply.status, self._started)
         if not self.disconnected:
             if not self.keep_alive:
                 self._wire.transport.close()

@@ -67,7 +67,7 @@ class Edge:
             route = route_of(scope)
             note_request(self._metrics, request_id, method, route, status, seconds, more)
             if self._traces is not None and "call" in scope:
-                self._traces.record(scope["call"], route, status, seconds)
+                self._traces.record(scope["call"], route, status, started)
 
     def _dress(self, headers: Iterable[Header], request_id: str) -> list[Header]:
         """The answer's own headers, and those it lacks."""

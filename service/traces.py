@@ -41,11 +41,14 @@ class Traces:
         self._caller = TraceContextTextMapPropagator()
         self._api: Any = trace
 
-    def record(self, call: Call, route: str, status: int, seconds: float) -> None:
-        """A request that is over, as a child of the caller's span if there is one."""
+    def record(self, call: Call, route: str, status: int, started: float) -> None:
+        """A request that is over, as a child of the caller's span if there is one.
+
+        `started` and the stages are of `time.perf_counter`, so that all begin on one clock.
+        """
         api = self._api
-        offset = time.time() - time.perf_counter()
         ended = time.time()
+        offset = ended - time.perf_counter()
         span = self._tracer.start_span(
             f"POST {route}",
             self._caller.extract(
@@ -59,7 +62,7 @@ class Traces:
                 "splinecnn.request_id": call.request_id,
                 **{f"splinecnn.{name}": call.note[name] for name in _TOLD if name in call.note},
             },
-            start_time=_nanoseconds(ended - seconds),
+            start_time=_nanoseconds(started + offset),
         )
         if status >= 500:
             span.set_status(api.StatusCode.ERROR)
