@@ -100,6 +100,8 @@ $(VENV)-ray/.made: pyproject.toml | $(VENV)/.run
 	$(PYTHON) -m venv --clear $(VENV)-ray
 	$(BIN)/python -c 'import site; print(*site.getsitepackages())' > \
 	  $$($(VENV)-ray/bin/python -c 'import site; print(*site.getsitepackages())')/beside.pth
+	# its own older setuptools would hide the one beside it
+	$(VENV)-ray/bin/python -m pip uninstall --quiet --yes setuptools
 	SPLINECNN_SKIP_NATIVE=1 $(VENV)-ray/bin/python -m pip install --quiet --disable-pip-version-check \
 	  --no-build-isolation -e '.[ray]'
 	touch $@
