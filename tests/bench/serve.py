@@ -42,6 +42,9 @@ from service.models import Model
 from service.repository import Repository
 from service.settings import Settings
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from tests.load.caller import closed_loop  # noqa: E402
+
 warnings.simplefilter("ignore")
 
 
@@ -228,28 +231,12 @@ class Server:
         self, route: str, bodies: list[bytes], callers: int, seconds: float
     ) -> tuple[list[float], list[bytes]]:
         """Seconds of every answered request, and the answers."""
-        end = time.monotonic() + seconds
-        times: list[float] = []
-        answered: list[bytes] = []
-
-        async def caller(number: int) -> None:
-            reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 24)
-            head = f"POST {route} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            turn = number
-            while time.monotonic() < end or turn == number:
-                body = bodies[turn % len(bodies)]
-                turn += 1
-                started = time.perf_counter()
-                writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                top = await reader.readuntil(b"\r\n\r\n")
-                length = re.search(rb"content-length: (\d+)", top)
-                assert top.startswith(b"HTTP/1.1 200") and length, top
-                answered.append(await reader.readexactly(int(length[1])))
-                times.append(time.perf_counter() - started)
-            writer.close()
-
-        await asyncio.gather(*(caller(number) for number in range(callers)))
-        return times, answered
+        head = f"POST {route} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        requests = [f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body for body in bodies]
+        run = await closed_loop(self.port, requests, callers, seconds, answers=True)
+        run.insist()
+        answered = [answer.partition(b"\r\n\r\n")[2] for answer in run.answers]
+        return run.replies["seconds"].tolist(), answered
 
 
 def quantile(times: list[float], q: float) -> float:

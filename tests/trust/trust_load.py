@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import orjson
 
 LOST = 0  # in place of a status: the connection ended without an answer
@@ -66,11 +65,6 @@ class Tally:
 
     def of(self, *statuses: int) -> list[Reply]:
         return [reply for reply in self.replies if reply.status in statuses]
-
-    def seconds(self, share: float, *statuses: int) -> float:
-        """A percentile of the time to answer."""
-        times = [reply.seconds for reply in self.of(*statuses)]
-        return float(np.quantile(times, share)) if times else float("nan")
 
     @property
     def unanswered(self) -> int:
@@ -155,37 +149,3 @@ async def closed_loop(
 
     await asyncio.gather(*[call(first) for first in range(number)])
     return Tally(pool.tally.replies[before[0] :], pool.tally.asked - before[1])
-
-
-async def open_loop(
-    pool: Callers, asks: Sequence[Ask], rate: float, seconds: float, most: int = 1000
-) -> Tally:
-    """Arrivals at a fixed rate, whether or not earlier ones have been answered.
-
-    Only while `most` are unanswered does nobody else arrive: each holds a connection and a body.
-    """
-    before = len(pool.tally.replies), pool.tally.asked
-    tasks: set[asyncio.Task[Reply]] = set()
-    begun = time.monotonic()
-    sent = 0
-    while (now := time.monotonic()) - begun < seconds:
-        while sent < (now - begun) * rate and len(tasks) < most:
-            task = asyncio.create_task(pool.send(asks[sent % len(asks)]))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-            sent += 1
-        await asyncio.sleep(0.002)
-    while tasks:
-        await asyncio.wait(list(tasks))
-    return Tally(pool.tally.replies[before[0] :], pool.tally.asked - before[1])
-
-
-async def beside(work: Callable[[], Awaitable[Any]], pool: Callers, asks: Iterable[Ask]) -> Any:
-    """Do something while one caller asks again and again; the result of the doing."""
-    doing = asyncio.ensure_future(work())
-    turns = list(asks)
-    turn = 0
-    while not doing.done():
-        await pool.send(turns[turn % len(turns)])
-        turn += 1
-    return await doing

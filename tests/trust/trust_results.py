@@ -38,12 +38,15 @@ def record(piece: str, rows: list[Row]) -> None:
         path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
 
 
-def table() -> str:
-    """The table in Markdown, of whatever pieces have been run here."""
+def table(before: str) -> str:
+    """The table in Markdown; pieces that were not run here keep the rows they had before."""
     lines = ["| | measured | aim |", "|---|---|---|"]
     for piece in PIECES:
         path = _FOLDER / f"{piece}.json"
-        for fields in json.loads(path.read_text()) if path.exists() else []:
+        if not path.exists():
+            lines += [line for line in before.splitlines() if line.startswith(f"| {piece}: ")]
+            continue
+        for fields in json.loads(path.read_text()):
             row = Row(**fields)
             aim = row.aim if row.met else f"{row.aim}, missed"
             lines.append(f"| {piece}: {row.what} | {row.found} | {aim} |")
@@ -54,8 +57,8 @@ def render() -> None:
     """Put the table into the page."""
     page = _PAGE.read_text()
     before, _, rest = page.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    _PAGE.write_text(f"{before}{_BEGIN}\n{table()}\n{_END}{after}")
+    old, _, after = rest.partition(_END)
+    _PAGE.write_text(f"{before}{_BEGIN}\n{table(old)}\n{_END}{after}")
 
 
 if __name__ == "__main__":
