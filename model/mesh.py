@@ -29,7 +29,8 @@ def check_faces(faces: object, num_vertices: int, path: str = "mesh.faces") -> n
 
 def check_finite(array: np.ndarray, path: str) -> np.ndarray:
     size = np.abs(array)
-    if not size.max(initial=0) <= LARGEST_COORDINATE:  # nor if it is not a number
+    # reduce itself: the methods around it cost a small graph as much again
+    if not np.maximum.reduce(size, None, initial=0) <= LARGEST_COORDINATE:  # nor if not a number
         bad = ~(size <= LARGEST_COORDINATE)
         at = tuple(int(i[0]) for i in np.nonzero(bad))
         where = path + "".join(f"[{i}]" for i in at)
@@ -51,7 +52,7 @@ def check_indices(value: object, width: int, bound: int, path: str) -> np.ndarra
             raise InvalidGraph(
                 f"must be whole numbers, got {array[row].tolist()}", f"{path}[{row}]"
             )
-    if array.min() < 0 or array.max() >= bound:
+    if np.minimum.reduce(array, None) < 0 or np.maximum.reduce(array, None) >= bound:
         inside = (array >= 0) & (array < bound)
         row = int(np.nonzero(~inside.all(1))[0][0])
         raise InvalidGraph(f"must lie in [0, {bound}), got {array[row].tolist()}", f"{path}[{row}]")

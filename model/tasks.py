@@ -196,8 +196,8 @@ def _edge_index(edges: Any, num_nodes: int, undirected: bool) -> np.ndarray:
     kept = source != target
     kept[1:] &= key[1:] != key[:-1]
     edge_index = np.empty((2, np.count_nonzero(kept)), np.int64)  # np.stack would take longer
-    np.compress(kept, source, out=edge_index[0])
-    np.compress(kept, target, out=edge_index[1])
+    source.compress(kept, out=edge_index[0])
+    target.compress(kept, out=edge_index[1])
     return edge_index
 
 

@@ -78,13 +78,8 @@ def read_infer(body: Body, header_length: str | None, max_elements: int) -> Infe
     if offset != len(tail):
         raise BadRequest(f"{len(tail) - offset} bytes follow the last binary tensor")
     parameters = _parameters(root, "the request")
-    return InferRequest(
-        tensors,
-        _outputs(root, bool(parameters.get("binary_data_output"))),
-        bool(parameters.get("binary_data_output")),
-        _identifier(root),
-        parameters,
-    )
+    binary = bool(parameters.get("binary_data_output"))
+    return InferRequest(tensors, _outputs(root, binary), binary, _identifier(root), parameters)
 
 
 def _tensor(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from model.graph import CORRESPONDENCE, NODE_LABELS, POSITIONS, PSEUDO, Graph
+from model.graph import CORRESPONDENCE, NODE_LABELS, POSITIONS, PSEUDO, Coordinates, Graph
 from model.tasks import label_graph, mesh_graph, node_graph
 from service.carry import carry
 from service.errors import BadRequest, Invalid, TooLarge
@@ -35,32 +36,35 @@ class TensorFacts:
     shape: list[int]  # -1 where the size is free
 
 
-def inputs_of(model: Model) -> list[TensorFacts]:
-    if model.task == CORRESPONDENCE:
-        return [
-            TensorFacts("vertices", "FP32", [-1, 3]),
-            TensorFacts("faces", "INT64", [-1, 3]),
-        ]
-    width = model.manifest.num_features or -1
+def inputs_of(model: Model) -> tuple[TensorFacts, ...]:
+    manifest = model.manifest
+    return _inputs(model.task, manifest.num_features or -1, manifest.coordinates)
+
+
+def outputs_of(model: Model) -> tuple[TensorFacts, ...]:
+    return _outputs(model.task, model.num_classes)
+
+
+@lru_cache
+def _inputs(task: str, width: int, taken: Coordinates | None) -> tuple[TensorFacts, ...]:
+    if task == CORRESPONDENCE:
+        return TensorFacts("vertices", "FP32", [-1, 3]), TensorFacts("faces", "INT64", [-1, 3])
     features = TensorFacts("features", "FP32", [-1, width])
     edges = TensorFacts("edge_index", "INT64", [2, -1])
-    if model.task == NODE_LABELS:
-        taken = model.manifest.coordinates
+    if task == NODE_LABELS:
         extra = [] if taken is None else [TensorFacts(taken.name, "FP32", [-1, taken.size])]
-        return [features, edges, *extra]
-    return [features, TensorFacts("positions", "FP32", [-1, 2]), edges]
+        return features, edges, *extra
+    return features, TensorFacts("positions", "FP32", [-1, 2]), edges
 
 
-def outputs_of(model: Model) -> list[TensorFacts]:
+@lru_cache
+def _outputs(task: str, classes: int) -> tuple[TensorFacts, ...]:
     confidence = TensorFacts("confidence", "FP32", [-1])
-    if model.task == CORRESPONDENCE:
-        return [TensorFacts("correspondence", "INT64", [-1]), confidence]
-    if model.task == NODE_LABELS:
-        return [TensorFacts("labels", "INT64", [-1]), confidence]
-    return [
-        TensorFacts("label", "INT64", [1]),
-        TensorFacts("probabilities", "FP32", [model.num_classes]),
-    ]
+    if task == CORRESPONDENCE:
+        return TensorFacts("correspondence", "INT64", [-1]), confidence
+    if task == NODE_LABELS:
+        return TensorFacts("labels", "INT64", [-1]), confidence
+    return TensorFacts("label", "INT64", [1]), TensorFacts("probabilities", "FP32", [classes])
 
 
 def question_of(
