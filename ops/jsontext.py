@@ -12,7 +12,7 @@ import numpy as np
 
 _MOST_REST = 4096
 _MOST_CUTS = 16
-_SMALL = 64 * 1024
+SMALL = 64 * 1024
 _KINDS: dict[str, np.dtype[Any]] = {
     "i": np.dtype(np.int64),
     "f": np.dtype(np.float32),
@@ -21,8 +21,8 @@ _KINDS: dict[str, np.dtype[Any]] = {
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_extension = Path(__file__).parent / "_C.so"
-NATIVE = _extension.exists()
+EXTENSION = Path(__file__).parent / "_C.so"
+NATIVE = EXTENSION.exists()
 """Whether the compiled reader is here; without it nothing is cut."""
 
 
@@ -38,8 +38,8 @@ def _functions(library: ctypes.CDLL) -> tuple[Any, Any]:
 
 if NATIVE:
     # A short text is read while holding the interpreter: giving it up takes longer than reading.
-    _short = _functions(ctypes.PyDLL(str(_extension)))
-    _long = _functions(ctypes.CDLL(str(_extension)))
+    _short = _functions(ctypes.PyDLL(str(EXTENSION)))
+    _long = _functions(ctypes.CDLL(str(EXTENSION)))
 _Table = ctypes.c_int64 * (4 * _MOST_CUTS + 2)
 
 
@@ -61,7 +61,7 @@ class Text:
         self.colons = colons
         self.cuts = cuts
         self._text = text
-        self._address = _address(text)
+        self._address = address(text)
 
     def matrix(self, cut: Cut, width: int, kind: str) -> Array | None:
         """The array as [rows, width] of int64 ("i"), float32 ("f") or float64 ("d"), if it is."""
@@ -87,7 +87,7 @@ class Text:
         return out if cut.rows == 0 or self._read(cut, 0, kind, out, None) else None
 
     def _read(self, cut: Cut, width: int, kind: str, out: Array, offsets: Array | None) -> bool:
-        read = (_short if cut.end - cut.start <= _SMALL else _long)[1]
+        read = (_short if cut.end - cut.start <= SMALL else _long)[1]
         where = None if offsets is None else offsets.ctypes.data
         return bool(
             read(
@@ -106,8 +106,8 @@ def cut(text: bytes | bytearray) -> Text | None:
     at = ctypes.addressof(table)
     end = at + 8 * 4 * _MOST_CUTS
     size = len(text)
-    used = (_short if size <= _SMALL else _long)[0](
-        _address(text), size, rest, _MOST_REST, at, _MOST_CUTS, end, end + 8
+    used = (_short if size <= SMALL else _long)[0](
+        address(text), size, rest, _MOST_REST, at, _MOST_CUTS, end, end + 8
     )
     if used < 0:
         return None
@@ -116,7 +116,7 @@ def cut(text: bytes | bytearray) -> Text | None:
     return Text(text, rest.raw[:used], colons, cuts)
 
 
-def _address(text: bytes | bytearray) -> Any:
+def address(text: bytes | bytearray) -> Any:
     if isinstance(text, bytes):
         return text
     return np.frombuffer(text, np.uint8).ctypes.data

@@ -12,7 +12,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ _ONE_WRITE = 64 * 1024  # up to this, joining costs less than another system cal
 _SAFE = b"".join(b"%s: %s\r\n" % pair for pair in SAFE_HEADERS)
 _STATUS = {status.value: f"HTTP/1.1 {status.value} {status.phrase}" for status in HTTPStatus}
 _NOTHING: Mapping[str, str] = {}
+_LONG_QUERY = 256  # bytes; most callers send the same few short ones
 
 
 Answer = Callable[["State", "Exchange", Visit], Awaitable[Reply]]
@@ -99,7 +100,7 @@ class Exchange:
         self._encoding = "identity"
         self._arrived = False  # the whole body
         self.request_id = request_id_of(headers)
-        self.query: Mapping[str, str] = QueryParams(query) if query else _NOTHING
+        self.query: Mapping[str, str] = _parse_query(query) if query else _NOTHING
         self.headers: Mapping[str, str] = _NOTHING
         self.note: dict[str, Any] = {}
         self.stages: Stages | None = None
@@ -256,6 +257,15 @@ class Exchange:
         else:
             self._wire.transport.write(head)
             self._wire.transport.write(content)
+
+
+def _parse_query(query: bytes) -> Mapping[str, str]:
+    return _usual_query(query) if len(query) <= _LONG_QUERY else QueryParams(query)
+
+
+@lru_cache(256)
+def _usual_query(query: bytes) -> Mapping[str, str]:
+    return QueryParams(query)
 
 
 class Wire(NamedTuple):

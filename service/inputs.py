@@ -9,6 +9,7 @@ from typing import Any
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
 from model.places import CANDIDATES
 from model.tasks import SparseFeatures, image_graph, label_graph, mesh_graph, node_graph
+from ops.jsongraph import SmallGraph, read_graph
 from service import images, meshfiles
 from service.body import Body
 from service.codec import Document, Skimmed
@@ -70,6 +71,10 @@ def read_question(
             return _image_file(body, content_type, query, settings, lookup)
     if content_type not in ("application/json", ""):
         raise WrongType(_wrong_type(task, content_type))
+    if task == GRAPH_LABEL and (found := read_graph(body, settings.max_nodes, settings.max_edges)):
+        question = _small_graph(found, query, settings, lookup)
+        if question is not None:
+            return question
     skimmed: Skimmed | None = None
     try:
         skimmed = Skimmed(body)
@@ -100,6 +105,28 @@ def _read_json(
     include = check_include(ask.include, model)
     check_refine(ask.refine, model)
     return Question(model, _graph_json(document, task, model, settings), include=include)
+
+
+def _small_graph(
+    found: SmallGraph, query: Mapping[str, str], settings: Settings, lookup: Lookup
+) -> Question | None:
+    """The same for a graph that was read in one go; None if it does not fit the model."""
+    said = _from_query(query)
+    if found.model is not None:
+        said["model"] = found.model
+    ask = _ask(said, settings)
+    model = lookup(GRAPH_LABEL, ask.model)
+    include = check_include(ask.include, model)
+    check_refine(ask.refine, model)
+    if found.features.shape[1] != (model.manifest.num_features or found.features.shape[1]):
+        return None
+    arrays = {
+        "features": found.features,
+        "positions": found.positions,
+        "edge_index": found.edge_index,
+    }
+    graph = Graph(GRAPH_LABEL, arrays, found.num_nodes, found.edge_index.shape[1])
+    return Question(model, graph, include=include)
 
 
 def _ask(said: Mapping[str, Any], settings: Settings) -> Ask:

@@ -1,0 +1,141 @@
+"""Small graphs out of JSON text: what the long way makes of them, or nothing at all."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.errors import InvalidGraph
+from model.tasks import label_graph
+from ops import jsongraph
+from ops.jsongraph import SmallGraph, read_graph
+
+pytestmark = pytest.mark.skipif(not jsongraph.NATIVE, reason="the operator is not compiled")
+
+MOST = 1000
+GRAPH: dict[str, Any] = {
+    "num_nodes": 3,
+    "edges": [[0, 1], [2, 1], [1, 0], [2, 2], [2, 1]],
+    "features": [[1], [0.5], [-2e-3]],
+    "positions": [[0, 0], [1.25, 3], [7, -1]],
+}
+
+
+def read(document: Any, most_nodes: int = MOST, most_edges: int = MOST) -> SmallGraph | None:
+    text = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return read_graph(text, most_nodes, most_edges)
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return {"graph": {**GRAPH, **fields}}
+
+
+def test_a_graph_is_read_whole():
+    found = read({"model": "digits", "graph": GRAPH})
+    assert found is not None
+    assert found.num_nodes == 3 and found.model == "digits"
+    assert found.edge_index.tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
+    assert found.features.tolist() == np.float32([[1], [0.5], [-2e-3]]).tolist()
+    assert found.positions.tolist() == [[0, 0], [1.25, 3], [7, -1]]
+
+
+def test_edges_may_have_a_direction_or_not_be_there():
+    found = read(changed(undirected=False))
+    assert found is not None and found.edge_index.tolist() == [[1, 0, 2], [0, 1, 1]]
+    found = read(changed(edges=[]))
+    assert found is not None and found.edge_index.shape == (2, 0) and found.model is None
+
+
+number = st.floats(-1e30, 1e30) | st.integers(-1000, 1000)
+
+
+@st.composite
+def graphs(draw: Any) -> dict[str, Any]:
+    """Mostly sound ones; a few with too many rows or with nodes that do not exist."""
+    count = draw(st.integers(1, 6))
+    rows = count + draw(st.sampled_from([0, 0, 0, 0, 1]))
+    width = draw(st.integers(1, 3))
+    node = st.integers(0, count - 1 + draw(st.sampled_from([0, 0, 0, 0, 1])))
+    graph = {
+        "num_nodes": count,
+        "edges": draw(st.lists(st.tuples(node, node), max_size=20)),
+        "features": draw(_rows(rows, width)),
+        "positions": draw(_rows(count, 2)),
+        "undirected": draw(st.booleans()),
+    }
+    return {name: graph[name] for name in draw(st.permutations(list(graph)))}
+
+
+def _rows(count: int, width: int) -> Any:
+    row = st.lists(number, min_size=width, max_size=width)
+    return st.lists(row, min_size=count, max_size=count)
+
+
+@settings(deadline=None, max_examples=300)
+@given(graphs(), st.sampled_from([None, (",", ":"), (" ,\n", "\t: ")]))
+def test_it_is_what_the_long_way_makes_of_it(graph: dict[str, Any], separators: Any) -> None:
+    found = read(json.dumps({"graph": graph}, separators=separators).encode())
+    try:
+        wanted = label_graph(**graph)
+    except InvalidGraph:
+        assert found is None
+        return
+    assert found is not None and found.num_nodes == wanted.num_nodes
+    for name in ("edge_index", "features", "positions"):
+        got = getattr(found, name)
+        assert got.dtype == wanted.arrays[name].dtype
+        assert got.shape == wanted.arrays[name].shape
+        assert got.tobytes() == np.ascontiguousarray(wanted.arrays[name]).tobytes()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        changed(num_nodes=4), changed(num_nodes=2), changed(num_nodes=0), changed(num_nodes=3.0),
+        changed(num_nodes=True), changed(num_nodes="3"), changed(edges=[[0, 3]]),
+        changed(edges=[[-1, 0]]), changed(edges=[[0, 1, 2]]), changed(edges=[[0.5, 1]]),
+        changed(edges=[0, 1]), changed(edges=[[0, 1], []]), changed(edges=[[0, 2**40]]),
+        changed(edges=None), changed(features=[[1], [2], [3, 4]]), changed(features=[[1], [2]]),
+        changed(features=[[], [], []]), changed(features=[[1], [2], [None]]),
+        changed(features=[[1], [2], [1e31]]), changed(features={"size": 1, "indices": [[0]] * 3}),
+        changed(positions=[[0, 0, 0]] * 3), changed(positions=[[0], [0], [0]]),
+        changed(undirected=1), changed(undirected="true"), changed(pseudo=[[0.5]] * 5),
+        changed(unknown=1), {"graph": GRAPH, "model": 3}, {"graph": GRAPH, "model": None},
+        {"graph": GRAPH, "model": "\u00e4"}, {"graph": GRAPH, "include": ["graph"]},
+        {"graph": GRAPH, "top_k": 1}, {"graph": [GRAPH]}, {"model": "digits"}, {}, [GRAPH],
+        *({"graph": {k: v for k, v in GRAPH.items() if k != name}} for name in GRAPH),
+        b"", b"{", b"null", b'{"graph":{}}', b'{"graph":{"num_nodes":1,}}',
+        json.dumps({"graph": GRAPH}).encode() + b"x",
+        json.dumps({"graph": GRAPH}).encode()[:-1] + b',"graph":{}}',
+        json.dumps(changed()).encode().replace(b'"num_nodes"', b'"num_nodes":3,"num_nodes"'),
+        json.dumps(changed()).encode().replace(b"num_nodes", b"num_nod\\u0065s"),
+        json.dumps(changed()).encode().replace(b"0.5", b"NaN"),
+        json.dumps(changed()).encode().replace(b"0.5", b"00.5"),
+    ],
+)  # fmt: skip
+def test_whatever_else_it_is_is_left_to_others(bad: Any) -> None:
+    assert read(bad) is None
+
+
+def test_every_beginning_of_a_text_is_refused():
+    text = json.dumps({"model": "digits", "graph": {**GRAPH, "undirected": True}}).encode()
+    assert read(text) is not None
+    assert all(read(text[:end]) is None for end in range(len(text)))
+
+
+def test_limits_are_those_of_the_caller():
+    assert read({"graph": GRAPH}, most_nodes=2) is None
+    assert read({"graph": GRAPH}, most_edges=9) is None  # five, both ways
+    assert read({"graph": GRAPH}, most_edges=10) is not None
+    assert read(changed(undirected=False), most_edges=5) is not None
+
+
+def test_a_text_that_came_in_parts_is_read_too():
+    assert read_graph(bytearray(json.dumps({"graph": GRAPH}).encode()), MOST, MOST) is not None
+
+
+def test_large_texts_are_for_others():
+    assert read({"graph": GRAPH, "model": "m" * 70_000}) is None
