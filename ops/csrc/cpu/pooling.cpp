@@ -2,7 +2,8 @@
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
-#include <cmath>
+#include <cstdint>
+#include <numeric>
 #include <tuple>
 #include <vector>
 
@@ -18,95 +19,197 @@ constexpr uint64_t MULTIPLIER = 0x9E3779B97F5;
 using Numbers = std::vector<int64_t>;
 
 struct Edge {
-  int64_t source, target, count;  // how many edges of the first graph it stands for
+  int32_t source, target;
+  int64_t count;  // how many edges of the first graph it stands for
 };
 
 struct Candidate {
-  int64_t source, target, key;
+  int32_t source, target;
+  int64_t key;
 };
 
-// The edges with their rank: the normalised cut first, then a hash of the two nodes' numbers.
-std::vector<Candidate> rank(const std::vector<Edge>& edges, const Numbers& ptr, int64_t seed) {
-  const int64_t N = ptr.back();
-  std::vector<double> degree(N, 0.0);
-  Numbers start(N);
-  for (size_t g = 0; g + 1 < ptr.size(); ++g)
-    std::fill(start.begin() + ptr[g], start.begin() + ptr[g + 1], ptr[g]);
-  for (const Edge& edge : edges) {
-    degree[edge.source] += double(edge.count);
-    degree[edge.target] += double(edge.count);
-  }
-  const uint64_t multiplier = (MULTIPLIER * (2 * uint64_t(seed) + 1)) & PAIR_MASK;
-  std::vector<Candidate> ranked;
-  ranked.reserve(edges.size());
-  for (const Edge& edge : edges) {
-    const double weight = double(edge.count);
-    const double cut = weight / degree[edge.source] + weight / degree[edge.target];
-    const int64_t step =
-        std::min(int64_t(std::floor(cut * (1 << WEIGHT_BITS))), int64_t(2) << WEIGHT_BITS);
-    const int64_t a = edge.source - start[edge.source], b = edge.target - start[edge.target];
-    const uint64_t pair = (uint64_t(std::min(a, b)) << INDEX_BITS) + uint64_t(std::max(a, b));
-    const int64_t key = (step << 2 * INDEX_BITS) + int64_t((pair * multiplier) & PAIR_MASK);
-    ranked.push_back({edge.source, edge.target, key});
-  }
-  return ranked;
-}
-
-// The partner of every node, or itself: in each round the edges that are best at both ends.
-Numbers match(std::vector<Candidate> edges, int64_t N, int64_t rounds) {
-  Numbers partner(N), best(N);
-  for (int64_t n = 0; n < N; ++n) partner[n] = n;
-  for (int64_t round = 0; round < rounds && !edges.empty(); ++round) {
-    std::fill(best.begin(), best.end(), int64_t(-1));
-    for (const Candidate& edge : edges) {
-      best[edge.source] = std::max(best[edge.source], edge.key);
-      best[edge.target] = std::max(best[edge.target], edge.key);
+// Some graphs of the batch that follow each other, nodes numbered from the first one's; what they
+// become replaces them. Blocks are worked on one by one, so that a small graph stays in the cache.
+class Block {
+ public:
+  // The graphs of ptr [graphs + 1] and their edges, loops left out.
+  void take(const int64_t* ptr, size_t graphs, const int64_t* source, const int64_t* target,
+            int64_t count) {
+    const int64_t first = ptr[0];
+    ptr_.resize(graphs + 1);
+    for (size_t g = 0; g <= graphs; ++g) ptr_[g] = ptr[g] - first;
+    edges_.resize(size_t(count) + 1);
+    size_t kept = 0;
+    for (int64_t e = 0; e < count; ++e) {
+      edges_[kept] = {int32_t(source[e] - first), int32_t(target[e] - first), 1};
+      kept += source[e] != target[e];
     }
-    for (const Candidate& edge : edges)
-      if (edge.key == best[edge.source] && edge.key == best[edge.target]) {
-        partner[edge.source] = edge.target;
-        partner[edge.target] = edge.source;
+    edges_.resize(kept);
+    members_.resize(size_t(nodes()));
+    std::iota(members_.begin(), members_.end(), 0);
+  }
+
+  void pool(int64_t matchings, int64_t rounds, int64_t seed) {
+    halve();
+    for (int64_t width = 1; width < int64_t(1) << matchings; width *= 2) {
+      rank(seed);
+      match(rounds);
+      join(width);
+      coalesce();
+    }
+    if (halved_) double_again();
+  }
+
+  int64_t nodes() const { return ptr_.back(); }
+  const Numbers& ptr() const { return ptr_; }
+  const std::vector<Edge>& edges() const { return edges_; }
+  const std::vector<int32_t>& members() const { return members_; }
+
+ private:
+  // Both directions of an edge have the same rank: where all edges have both, one will do. Such
+  // edges, sorted by target and source, are met in the order of their reverses.
+  void halve() {
+    place_.assign(size_t(nodes()) + 1, 0);
+    for (const Edge& edge : edges_) ++place_[edge.target + 1];
+    for (size_t n = 1; n < place_.size(); ++n) place_[n] += place_[n - 1];
+    halved_ = true;
+    for (const Edge& edge : edges_) {
+      const size_t at = size_t(place_[edge.source]++);
+      halved_ = at < edges_.size() && edges_[at].source == edge.target &&
+                edges_[at].target == edge.source;
+      if (!halved_) return;
+    }
+    size_t kept = 0;
+    for (const Edge edge : edges_) {
+      edges_[kept] = edge;
+      kept += edge.source < edge.target;
+    }
+    edges_.resize(kept);
+  }
+
+  void double_again() {
+    const size_t count = edges_.size();
+    edges_.resize(2 * count);
+    for (size_t e = 0; e < count; ++e)
+      edges_[count + e] = {edges_[e].target, edges_[e].source, edges_[e].count};
+    order(edges_, &Edge::source, by_source_);
+    order(by_source_, &Edge::target, edges_);
+  }
+
+  // The edges with their rank: the normalised cut first, then a hash of the two nodes' numbers.
+  void rank(int64_t seed) {
+    degree_.assign(size_t(nodes()), 0.0);
+    start_.resize(size_t(nodes()));
+    for (size_t g = 0; g + 1 < ptr_.size(); ++g)
+      std::fill(start_.begin() + ptr_[g], start_.begin() + ptr_[g + 1], int32_t(ptr_[g]));
+    const double ways = halved_ ? 2 : 1;
+    for (const Edge& edge : edges_) {
+      degree_[edge.source] += ways * double(edge.count);
+      degree_[edge.target] += ways * double(edge.count);
+    }
+    const uint64_t multiplier = (MULTIPLIER * (2 * uint64_t(seed) + 1)) & PAIR_MASK;
+    candidates_.resize(edges_.size());
+    for (size_t e = 0; e < edges_.size(); ++e) {
+      const Edge edge = edges_[e];
+      const double weight = double(edge.count);
+      const double cut = weight / degree_[edge.source] + weight / degree_[edge.target];
+      const int64_t step =  // nothing is negative, so that cutting off is rounding down
+          std::min(int64_t(cut * (1 << WEIGHT_BITS)), int64_t(2) << WEIGHT_BITS);
+      const int32_t a = edge.source - start_[edge.source], b = edge.target - start_[edge.target];
+      const uint64_t pair = (uint64_t(std::min(a, b)) << INDEX_BITS) + uint64_t(std::max(a, b));
+      const int64_t key = (step << 2 * INDEX_BITS) + int64_t((pair * multiplier) & PAIR_MASK);
+      candidates_[e] = {edge.source, edge.target, key};
+    }
+  }
+
+  // The partner of every node, or itself: in each round the edges that are best at both ends.
+  void match(int64_t rounds) {
+    partner_.resize(size_t(nodes()));
+    std::iota(partner_.begin(), partner_.end(), 0);
+    for (int64_t round = 0; round < rounds && !candidates_.empty(); ++round) {
+      best_.assign(size_t(nodes()), -1);
+      for (const Candidate& edge : candidates_) {
+        best_[edge.source] = std::max(best_[edge.source], edge.key);
+        best_[edge.target] = std::max(best_[edge.target], edge.key);
       }
-    const auto taken = [&](const Candidate& edge) {
-      return partner[edge.source] != edge.source || partner[edge.target] != edge.target;
-    };
-    edges.erase(std::remove_if(edges.begin(), edges.end(), taken), edges.end());
+      for (const Candidate& edge : candidates_)
+        if (edge.key == best_[edge.source] && edge.key == best_[edge.target]) {
+          partner_[edge.source] = edge.target;
+          partner_[edge.target] = edge.source;
+        }
+      size_t kept = 0;
+      for (const Candidate edge : candidates_) {
+        candidates_[kept] = edge;  // written in any case: which are free cannot be guessed
+        kept +=
+            int(partner_[edge.source] == edge.source) & int(partner_[edge.target] == edge.target);
+      }
+      candidates_.resize(kept);
+    }
   }
-  return partner;
-}
 
-// By one end, keeping the order of those that share it: two turns of this sort edges by both ends,
-// in time that does not depend on how many graphs lie side by side.
-void order(const std::vector<Edge>& edges, int64_t Edge::* end, Numbers& place,
-           std::vector<Edge>& out) {
-  std::fill(place.begin(), place.end(), int64_t(0));
-  for (const Edge& edge : edges) ++place[edge.*end + 1];
-  for (size_t n = 1; n < place.size(); ++n) place[n] += place[n - 1];
-  out.resize(edges.size());
-  for (const Edge& edge : edges) out[place[edge.*end]++] = edge;
-}
-
-// Edges between different clusters, each once with its count, sorted by target and source.
-std::vector<Edge> coalesce(std::vector<Edge> edges, const Numbers& cluster) {
-  size_t kept = 0;
-  for (const Edge& edge : edges) {
-    const int64_t source = cluster[edge.source], target = cluster[edge.target];
-    if (source != target) edges[kept++] = {source, target, edge.count};
+  // Partners become one node, named by the first of them.
+  void join(int64_t width) {
+    const int64_t N = nodes();
+    cluster_.resize(size_t(N));
+    place_.resize(size_t(N) + 1);
+    std::vector<int32_t> joined;
+    joined.reserve(2 * members_.size());
+    int32_t clusters = 0;
+    for (int64_t n = 0; n < N; ++n) {
+      place_[n] = clusters;
+      const int32_t partner = partner_[n];
+      if (partner < n) {
+        cluster_[n] = cluster_[partner];
+        continue;
+      }
+      cluster_[n] = clusters++;
+      for (int64_t m : {n, int64_t(partner)})
+        joined.insert(joined.end(), members_.begin() + m * width,
+                      members_.begin() + (m + 1) * width);
+    }
+    place_[N] = clusters;
+    for (int64_t& start : ptr_) start = place_[start];
+    members_.swap(joined);
   }
-  edges.resize(kept);
-  Numbers place(cluster.size() + 2);
-  std::vector<Edge> by_source;
-  order(edges, &Edge::source, place, by_source);
-  order(by_source, &Edge::target, place, edges);
-  size_t last = 0;
-  for (size_t e = 1; e < edges.size(); ++e)
-    if (edges[e].source == edges[last].source && edges[e].target == edges[last].target)
-      edges[last].count += edges[e].count;
-    else
-      edges[++last] = edges[e];
-  if (!edges.empty()) edges.resize(last + 1);
-  return edges;
-}
+
+  // Edges between different clusters, each once with its count, sorted by target and source.
+  void coalesce() {
+    size_t kept = 0;
+    for (const Edge edge : edges_) {
+      const int32_t source = cluster_[edge.source], target = cluster_[edge.target];
+      edges_[kept] = {source, target, edge.count};
+      if (halved_ && source > target) std::swap(edges_[kept].source, edges_[kept].target);
+      kept += edges_[kept].source != edges_[kept].target;
+    }
+    edges_.resize(kept);
+    order(edges_, &Edge::source, by_source_);
+    order(by_source_, &Edge::target, edges_);
+    size_t last = 0;
+    for (size_t e = 1; e < edges_.size(); ++e)
+      if (edges_[e].source == edges_[last].source && edges_[e].target == edges_[last].target)
+        edges_[last].count += edges_[e].count;
+      else
+        edges_[++last] = edges_[e];
+    if (!edges_.empty()) edges_.resize(last + 1);
+  }
+
+  // By one end, keeping the order of those that share it: two turns of this sort by both ends.
+  void order(const std::vector<Edge>& edges, int32_t Edge::* end, std::vector<Edge>& out) {
+    place_.assign(size_t(nodes()) + 1, 0);
+    for (const Edge& edge : edges) ++place_[edge.*end + 1];
+    for (size_t n = 1; n < place_.size(); ++n) place_[n] += place_[n - 1];
+    out.resize(edges.size());
+    for (const Edge& edge : edges) out[place_[edge.*end]++] = edge;
+  }
+
+  Numbers ptr_;
+  std::vector<Edge> edges_, by_source_;
+  std::vector<int32_t> members_, start_, partner_, cluster_, place_;
+  std::vector<Candidate> candidates_;
+  std::vector<double> degree_;
+  Numbers best_;
+  bool halved_ = false;  // edges_ holds one direction of each, from the lower node
+};
 
 Numbers read_ptr(const Tensor& ptr) {
   const int64_t* data = ptr.const_data_ptr<int64_t>();
@@ -116,21 +219,20 @@ Numbers read_ptr(const Tensor& ptr) {
     SPLINECNN_REQUIRE(out[g] >= out[g - 1] && out[g] - out[g - 1] <= int64_t(1) << INDEX_BITS,
                       "ptr must rise by at most 2^22, got ", out[g - 1], " and ", out[g], " at ",
                       g);
+  SPLINECNN_REQUIRE(out.back() <= INT32_MAX, "ptr must end below 2^31, got ", out.back());
   return out;
 }
 
-std::vector<Edge> read_edges(const Tensor& edge_index, int64_t N) {
-  const Tensor contiguous_edges = torch::stable::contiguous(edge_index);
-  const int64_t* data = contiguous_edges.const_data_ptr<int64_t>();
-  const int64_t E = edge_index.size(1);
-  std::vector<Edge> edges;
-  edges.reserve(E);
-  for (int64_t e = 0; e < E; ++e) {
-    for (int row : {0, 1})
-      if (data[row * E + e] < 0 || data[row * E + e] >= N) fail_edge(data[row * E + e], N, row, e);
-    if (data[e] != data[E + e]) edges.push_back({data[e], data[E + e], 1});
+// Where the edges of each graph begin, closed by their number; empty if graphs are mixed.
+Numbers edge_starts(const int64_t* source, const int64_t* target, int64_t E, const Numbers& ptr) {
+  Numbers starts(ptr.size(), E);
+  int64_t e = 0;
+  for (size_t g = 0; g + 1 < ptr.size(); ++g) {
+    starts[g] = e;
+    const auto inside = [&](int64_t node) { return node >= ptr[g] && node < ptr[g + 1]; };
+    while (e < E && inside(source[e]) && inside(target[e])) ++e;
   }
-  return edges;
+  return e == E ? starts : Numbers{};
 }
 
 std::tuple<Tensor, Tensor, Tensor> pool(const Tensor& edge_index, const Tensor& graph_ptr,
@@ -141,38 +243,41 @@ std::tuple<Tensor, Tensor, Tensor> pool(const Tensor& edge_index, const Tensor& 
   check_ints(graph_ptr, "ptr", edge_index, ScalarType::Long);
   SPLINECNN_REQUIRE(1 <= matchings && matchings <= 8, "matchings must lie in [1, 8], got ",
                     matchings);
-  Numbers ptr = read_ptr(graph_ptr);
-  std::vector<Edge> edges = read_edges(edge_index, ptr.back());
-  Numbers members(ptr.back());
-  for (int64_t n = 0; n < ptr.back(); ++n) members[n] = n;
-  for (int64_t width = 1; width < int64_t(1) << matchings; width *= 2) {
-    const int64_t N = ptr.back();
-    const Numbers partner = match(rank(edges, ptr, seed), N, rounds);
-    Numbers cluster(N), joined, starts(N + 1);
-    joined.reserve(2 * members.size());
-    for (int64_t n = 0, clusters = 0; n < N; ++n) {
-      starts[n] = clusters;
-      cluster[n] = partner[n] >= n ? clusters++ : cluster[partner[n]];
-      starts[n + 1] = clusters;
-      if (partner[n] < n) continue;
-      for (int64_t m : {n, partner[n]})
-        joined.insert(joined.end(), members.begin() + m * width, members.begin() + (m + 1) * width);
+  const Numbers ptr = read_ptr(graph_ptr);
+  const Tensor flat_edges = torch::stable::contiguous(edge_index);
+  const int64_t E = edge_index.size(1), N = ptr.back();
+  const int64_t *source = flat_edges.const_data_ptr<int64_t>(), *target = source + E;
+  for (int row : {0, 1})
+    for (int64_t e = 0; e < E; ++e)
+      if (uint64_t(source[row * E + e]) >= uint64_t(N)) fail_edge(source[row * E + e], N, row, e);
+
+  Numbers members, sources, targets, starts{0};
+  Block block;
+  const auto pool_block = [&](size_t first, size_t graphs, int64_t from, int64_t to) {
+    block.take(ptr.data() + first, graphs, source + from, target + from, to - from);
+    block.pool(matchings, rounds, seed);
+    const int64_t clusters = starts.back();
+    for (const int32_t member : block.members()) members.push_back(ptr[first] + member);
+    for (const Edge& edge : block.edges()) {
+      sources.push_back(clusters + edge.source);
+      targets.push_back(clusters + edge.target);
     }
-    for (int64_t& start : ptr) start = starts[start];
-    members = std::move(joined);
-    edges = coalesce(std::move(edges), cluster);
-  }
-  const int64_t width = int64_t(1) << matchings, E = int64_t(edges.size());
-  Tensor out_members = torch::stable::new_empty(edge_index, {ptr.back(), width});
-  Tensor out_edges = torch::stable::new_empty(edge_index, {2, E});
-  Tensor out_ptr = torch::stable::new_empty(edge_index, {int64_t(ptr.size())});
+    for (size_t g = 1; g <= graphs; ++g) starts.push_back(clusters + block.ptr()[g]);
+  };
+  const size_t graphs = ptr.size() - 1;
+  const Numbers edge_ptr = edge_starts(source, target, E, ptr);
+  if (edge_ptr.empty()) pool_block(0, graphs, 0, E);
+  for (size_t g = 0; g + 1 < edge_ptr.size(); ++g) pool_block(g, 1, edge_ptr[g], edge_ptr[g + 1]);
+
+  const int64_t width = int64_t(1) << matchings, kept = int64_t(sources.size());
+  Tensor out_members = torch::stable::new_empty(edge_index, {starts.back(), width});
+  Tensor out_edges = torch::stable::new_empty(edge_index, {2, kept});
+  Tensor out_ptr = torch::stable::new_empty(edge_index, {int64_t(starts.size())});
   std::copy(members.begin(), members.end(), out_members.mutable_data_ptr<int64_t>());
-  std::copy(ptr.begin(), ptr.end(), out_ptr.mutable_data_ptr<int64_t>());
-  int64_t* out = out_edges.mutable_data_ptr<int64_t>();
-  for (int64_t e = 0; e < E; ++e) {
-    out[e] = edges[e].source;
-    out[E + e] = edges[e].target;
-  }
+  std::copy(starts.begin(), starts.end(), out_ptr.mutable_data_ptr<int64_t>());
+  int64_t* const out = out_edges.mutable_data_ptr<int64_t>();
+  std::copy(sources.begin(), sources.end(), out);
+  std::copy(targets.begin(), targets.end(), out + kept);
   return {out_members, out_edges, out_ptr};
 }
 
