@@ -29,13 +29,8 @@ def max_pool(x: Tensor, members: Tensor) -> Tensor:
 
 def mean_pool(positions: Tensor, members: Tensor) -> Tensor:
     """The mean position of a cluster's nodes, each counted once. [C, D]"""
-    same = members[:, :, None] == members[:, None, :]
-    repeated = torch.tril(same, -1).any(2)
-    share = (~repeated).to(positions.dtype)  # [C, 4]
-    total = positions.new_zeros(members.size(0), positions.size(1))
-    for m in range(members.size(1)):  # one after the other: the same sum on every device
-        total = total + positions[members[:, m]] * share[:, m : m + 1]
-    return total / share.sum(1, keepdim=True)
+    out: Tensor = torch.ops.splinecnn.cluster_mean(positions, members)
+    return out
 
 
 def average_pool(x: Tensor, ptr: Tensor) -> Tensor:

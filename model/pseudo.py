@@ -8,6 +8,8 @@ import math
 import torch
 from torch import Tensor
 
+import ops  # noqa: F401  (registers the operator)
+
 CARTESIAN = "cartesian"
 POLAR = "polar"
 SPHERICAL = "spherical"
@@ -35,10 +37,8 @@ def _scaled(value: Tensor, largest: Tensor) -> Tensor:
 
 def cartesian(positions: Tensor, edge_index: Tensor, ptr: Tensor) -> Tensor:
     """c / (2 max|c|) + 1/2 for the offsets c = position(j) - position(i). [E, D]"""
-    offset = positions[edge_index[0]] - positions[edge_index[1]]
-    graph = node_graph_index(ptr)[edge_index[1]]
-    largest = graph_max(offset.abs().amax(1), graph, ptr.numel() - 1)[graph]
-    return _scaled(offset, 2 * largest[:, None]) + 0.5
+    out: Tensor = torch.ops.splinecnn.cartesian(positions, edge_index, ptr)
+    return out
 
 
 def polar(positions: Tensor, edge_index: Tensor, ptr: Tensor) -> Tensor:

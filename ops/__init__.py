@@ -38,7 +38,7 @@ else:
         _name = _library.define(_schema)
         _library.impl(_name, getattr(fallback, _name), "CompositeExplicitAutograd")
 
-from ops import autograd, fake  # noqa: E402, F401  (both register themselves)
+from ops import autograd, fake, positions  # noqa: E402, F401  (the first two register themselves)
 from ops.pointwise import elu, exp, softmax  # noqa: E402
 from ops.spline import (  # noqa: E402
     Plan,
@@ -48,6 +48,8 @@ from ops.spline import (  # noqa: E402
     spline_conv_sparse,
     spline_plan,
 )
+
+positions.register()
 
 __all__ = [
     "CUDA_NATIVE",

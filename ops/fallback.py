@@ -7,6 +7,8 @@ from ops import reference
 from ops.geodesic import hierarchy as hierarchy
 from ops.geodesic import match as match
 from ops.pooling import pool as pool
+from ops.positions import cartesian as cartesian
+from ops.positions import cluster_mean as cluster_mean
 
 TILE = 256  # target nodes per tile
 
