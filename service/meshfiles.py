@@ -25,6 +25,8 @@ MEDIA_TYPES = {
     "application/vnd.ms-pki.stl": "stl",
     "model/gltf-binary": "glb",
 }
+# A comment begins with # and ends with its line: were the two allowed to overlap, the time to find
+# that a file does not match would double with each comment.
 _OFF_COUNTS = re.compile(rb"\s*[STCN4n]*OFF\s+(?:#[^\n]*\n\s*)*(\d{1,18})\s+(\d{1,18})")
 _TRIANGLES = re.compile(
     rb"ply\nformat binary_little_endian 1\.0\n(?:comment [^\n]*\n)*element vertex (\d{1,9})\n"
@@ -32,6 +34,8 @@ _TRIANGLES = re.compile(
     rb"property list uchar int vertex_ind(?:ices|ex)\nend_header\n"
 )
 FORMATS = ("ply", "obj", "off", "stl", "glb")
+_MOST_PARTS = 256  # trimesh joins parts one by one, each along all nodes above it
+_MOST_NODES = 2048
 
 
 def read_mesh(
@@ -42,6 +46,9 @@ def read_mesh(
     _check_sizes(claimed, max_vertices, max_faces)
     if kind == "ply" and (plain := _read_triangles(data)) is not None:
         return plain
+    if kind == "obj":
+        # trimesh gives every material a mesh of its own, each with all vertices of the file
+        data = data.replace(b"usemtl ", b"#")
     import trimesh  # here, for it takes a while and many services never see another file
 
     try:
@@ -125,15 +132,15 @@ def _claims(data: bytes, kind: str) -> tuple[int, int]:
         header = data[:65536].partition(b"end_header")[0]
         return _ply_count(header, b"vertex"), _ply_count(header, b"face")
     if kind == "off":
-        counts = re.match(
-            rb"\s*(?:ST|C|N|4|n)*OFF\s+(?:#.*\s+)*(\d{1,18})\s+(\d{1,18})", data[:4096]
-        )
+        counts = _OFF_COUNTS.match(data[:4096])
         return (int(counts[1]), int(counts[2])) if counts else (0, 0)
     if kind == "obj":
         return data.count(b"\nv "), data.count(b"\nf ")
     if kind == "stl":
         if data[:5].lower() == b"solid" and b"facet" in data[:1024]:
-            return 0, data.count(b"endfacet")
+            small = data.lower()
+            _check_parts(small.count(b"endsolid"), _MOST_PARTS, "solids")
+            return 0, small.count(b"endfacet")
         return 0, int.from_bytes(data[80:84], "little")
     return _glb_counts(data)
 
@@ -151,15 +158,21 @@ def _glb_counts(data: bytes) -> tuple[int, int]:
         accessors = tree["accessors"]
         if any(accessor["count"] > 1 << 31 for accessor in accessors):
             return 1 << 31, 0
-        uses = [node["mesh"] for node in tree.get("nodes", []) if "mesh" in node]
+        nodes, meshes = tree.get("nodes", []), [mesh["primitives"] for mesh in tree["meshes"]]
+        _check_parts(len(nodes), _MOST_NODES, "nodes")
+        uses = [meshes[node["mesh"]] for node in nodes if "mesh" in node]
+        for parts in (meshes, uses):
+            _check_parts(sum(len(primitives) for primitives in parts), _MOST_PARTS, "parts")
         vertices = indices = 0
-        for use in uses:
-            for primitive in tree["meshes"][use]["primitives"]:
-                count = accessors[primitive["attributes"]["POSITION"]]["count"]
-                vertices += count
-                indices += (
-                    accessors[primitive["indices"]]["count"] if "indices" in primitive else count
-                )
+        for primitive in (primitive for primitives in uses for primitive in primitives):
+            count = accessors[primitive["attributes"]["POSITION"]]["count"]
+            vertices += count
+            indices += accessors[primitive["indices"]]["count"] if "indices" in primitive else count
         return vertices, indices // 3
     except (KeyError, IndexError, TypeError, AttributeError, ValueError):
         raise Invalid("the body is not a readable GLB file", path="mesh") from None
+
+
+def _check_parts(count: int, limit: int, what: str) -> None:
+    if count > limit:
+        raise TooLarge(f"the mesh must have at most {limit} {what}, got {count}", path="mesh")

@@ -121,6 +121,15 @@ def test_a_mesh_file_gets_the_answer_of_its_json(api: Caller, kind: str) -> None
         assert answer["confidence"] == pytest.approx(same.json()["confidence"], abs=1e-5)
 
 
+def test_an_obj_of_several_materials_keeps_the_vertices_of_the_file(api: Caller) -> None:
+    rows = ["v {} {} {}".format(*row) for row in ball()["vertices"]]
+    for number, face in enumerate(ball()["faces"]):
+        rows += [f"usemtl m{number % 3}", "f {} {} {}".format(*(v + 1 for v in face))]
+    media = {"Content-Type": "model/obj"}
+    answer = api.post("/v1/correspondence", content="\n".join(rows), headers=media).json()
+    assert len(answer["correspondence"]) == 42
+
+
 def test_raw_arrays_carry_the_numbers_of_the_json(api: Caller) -> None:
     body = {"mesh": ball(), "top_k": 1}
     plain = api.post("/v1/correspondence", json=body).json()

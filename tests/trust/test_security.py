@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,49 @@ def test_a_file_that_claims_to_be_huge_is_refused_unread(
 ) -> None:
     kind = "Content-Type: image/png" if body.startswith(b"\x89PNG") else "X-No: type"
     assert statuses(talk(server, post(path, body, kind))) == [expected]
+
+
+def glb(nodes: int, primitives: int) -> bytes:
+    """A chain of nodes, each of which shows the same mesh."""
+    links = [{"mesh": 0, "children": [n + 1]} for n in range(nodes - 1)]
+    tree = orjson.dumps({
+        "asset": {"version": "2.0"}, "scene": 0, "scenes": [{"nodes": [0]}],
+        "nodes": [*links, {"mesh": 0}],
+        "meshes": [{"primitives": [{"attributes": {"POSITION": 0}}] * primitives}],
+        "accessors": [{"bufferView": 0, "componentType": 5126, "count": 3, "type": "VEC3"}],
+        "bufferViews": [{"buffer": 0, "byteLength": 36}], "buffers": [{"byteLength": 36}],
+    })  # fmt: skip
+    tree += b" " * (-len(tree) % 4)
+    body = struct.pack("<I", len(tree)) + b"JSON" + tree
+    body += struct.pack("<I", 36) + b"BIN\0" + struct.pack("<9f", 0, 0, 0, 1, 0, 0, 0, 1, 0)
+    return b"glTF" + struct.pack("<II", 2, 12 + len(body)) + body
+
+
+_SOLID = b"facet normal 0 0 1\nouter loop\n" + b"vertex 0 0 0\n" * 3 + b"endloop\nendfacet\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "expected"),
+    [
+        ("off", b"OFF " + b"# " * 40, 422),
+        ("off", b"OFF\n" + b"# \n" * 1000, 422),
+        ("off", b"OFF\n" + b"# " * 300_000, 422),
+        ("ply", b"ply\nformat ascii 1.0\n" + b"element " * 60_000, 422),
+        ("ply", b"ply\n" + b"comment \n" * 60_000, 422),
+        ("glb", glb(2000, 1), 413),
+        ("glb", glb(9000, 1), 413),
+        ("glb", glb(200, 9000), 413),
+        ("stl", b"solid\n" + _SOLID + b"endsolid\n" + (b"solid\n" + _SOLID + b"ENDSOLID\n") * 5000,
+         413),
+    ],
+    ids=lambda value: f"{len(value)} letters" if isinstance(value, bytes) else str(value),
+)  # fmt: skip
+def test_a_file_cannot_take_time_out_of_proportion(
+    server: Server, kind: str, body: bytes, expected: int
+) -> None:
+    began = time.monotonic()
+    assert statuses(talk(server, post(f"/v1/correspondence?format={kind}", body))) == [expected]
+    assert time.monotonic() - began < 10
 
 
 HUGE, LARGEST = "9" * 400, 2**63 - 1
