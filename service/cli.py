@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from rich.console import Console
 from rich.text import Text
 
@@ -86,9 +87,20 @@ def _settings(**given: Any) -> Settings:
         return Settings(**given)
     except ValidationError as error:
         for problem in error.errors():
-            where = "--" + ".".join(str(part) for part in problem["loc"]).replace("_", "-")
-            _err.print(f"[bold red]error:[/] {where}: {problem['msg']}, got {problem['input']!r}")
+            _err.print("[bold red]error:[/]", Text(_explain(problem)), soft_wrap=True)
         raise typer.Exit(2) from None
+
+
+def _explain(problem: ErrorDetails) -> str:
+    """What is wrong with which flag; the value only of a field that is no secret."""
+    said = problem["msg"].removeprefix("Value error, ")
+    if not problem["loc"]:  # about several fields; its input is all of them, keys included
+        return said
+    name = str(problem["loc"][0])
+    field = Settings.model_fields.get(name)
+    secret = field is None or "Secret" in str(field.annotation)
+    flag = "--" + name.replace("_", "-")
+    return f"{flag}: {said}" + ("" if secret else f", got {problem['input']!r}")
 
 
 @app.command()

@@ -168,7 +168,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _check_tls(self) -> Settings:
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together: set both or neither")
+            raise ValueError("--tls-cert and --tls-key go together: set both or neither")
         return self
 
     @property

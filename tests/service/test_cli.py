@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import trimesh
+from pydantic import ValidationError
 from rich.console import Console
 
 from service import cli
@@ -158,6 +159,22 @@ def test_serve_refuses_what_it_cannot_do(
     done = splinecnn("serve", *flags)
     assert done.returncode == 2
     assert message in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_wrong_setting_never_shows_a_key(
+    splinecnn: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPLINECNN_ADMIN_KEY", "topsecret")
+    monkeypatch.setenv("SPLINECNN_API_KEYS", "callersecret")
+    done = splinecnn("serve", "--tls-cert", "x.pem")
+    assert done.returncode == 2
+    assert done.stderr == "error: --tls-cert and --tls-key go together: set both or neither\n"
+    done = splinecnn("serve", "--port", "99999", "--tls-cert", "x.pem")
+    assert "--port: " in done.stderr and "got 99999" in done.stderr
+    assert "secret" not in done.stderr
+    with pytest.raises(ValidationError) as wrong:
+        Settings(admin_key=["topsecret"])  # type: ignore[arg-type]
+    assert cli._explain(wrong.value.errors()[0]) == "--admin-key: Input should be a valid string"
 
 
 def test_models_lists_name_task_and_scores(splinecnn: Command, toy_bundles: Path) -> None:

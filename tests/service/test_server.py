@@ -277,7 +277,7 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
     ("fields", "message"),
     [
         ({"device": "tpu"}, "must be cpu, cuda or cuda:<number>, got 'tpu'"),
-        ({"tls_cert": "a.pem"}, "tls_cert and tls_key go together"),
+        ({"tls_cert": "a.pem"}, "--tls-cert and --tls-key go together"),
         ({"default_models": "cora"}, "must look like task=name"),
         ({"port": 70000}, "less than or equal to 65535"),
         ({"bogus": 1}, "Extra inputs are not permitted"),
