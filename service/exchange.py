@@ -50,11 +50,12 @@ class Route(NamedTuple):
     name: str = ""
     version: str | None = None
 
-    def open(self, state: State) -> tuple[str, Answer]:
+    def open(self, state: State, query: Mapping[str, str]) -> tuple[str, Answer]:
         """The task, and who answers."""
         if self.task is not None:
             return self.task, partial(predict.answer, task=self.task)
-        model = state.repository.get(self.name, self.version)
+        version = query.get("version") if self.version is None else self.version
+        model = state.repository.get(self.name, version)
         return model.task, partial(v2.answer, model=model)
 
 
@@ -112,13 +113,13 @@ class Exchange:
         """The headers are here: refuse now what needs no body to be refused."""
         engine, settings = self._state.engine, self._state.settings
         try:
-            task, self._answer = self._route.open(self._state)
-            visit = engine.admit(task)
             self.headers = {
                 name.decode("latin-1"): value.decode("latin-1")
                 for name, value in reversed(self._raw)  # of two with one name, the first counts
             }
-            self._state.doorkeeper.check_caller(self.headers)
+            self._state.doorkeeper.check_caller(self.headers)  # before a word about the models
+            task, self._answer = self._route.open(self._state, self.query)
+            visit = engine.admit(task)
             visit.check(deadline_of(self.headers, settings))
             self._encoding = check_headers(self.headers, settings.max_body_bytes)
             self._visit = visit.__enter__()  # until the answer is written, in `_finish`

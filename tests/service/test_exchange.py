@@ -14,9 +14,11 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 from service_toys import Caller, ball, picture, ring
 
 from service.exchange import Desk
+from service.settings import Settings
 
 _JSON = "Content-Type: application/json\r\n"
 
@@ -121,15 +123,56 @@ INFER = json.dumps(
         ("/v2/models/tea/infer", INFER),
         ("/v2/models/mnist-superpixels/versions/9/infer", INFER),
         ("/v2/models/mnist-superpixels/infer", b"[]"),
+        ("/v2/models/mnist-superpixels/infer?version=1", INFER),
+        ("/v2/models/mnist-superpixels/infer?version=9", INFER),
+        ("/v2/models/mnist-superpixels/infer?version=", INFER),
+        ("/v2/models/mnist-superpixels/versions/1/infer?version=9", INFER),
     ],
 )
 def test_the_short_way_answers_what_the_app_answers(
     service: Service, api: Caller, path: str, body: bytes
 ) -> None:
-    headers = {"Content-Type": "application/json", "X-Request-ID": "same"}
+    compare(service, api, path, body)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v2/models/tea/infer",
+        "/v2/models/tea/versions/9/infer",
+        "/v2/models/bodies/infer",
+        "/v1/graph-label?model=tea",
+    ],
+)
+def test_the_short_way_asks_for_a_key_before_it_says_a_word(
+    locked: tuple[Service, Caller], path: str
+) -> None:
+    assert compare(*locked, path, INFER)[0] == 401
+    status, content = compare(*locked, path, INFER, {"X-API-Key": "guess"})
+    assert status == 403 and b"mnist" not in content
+    assert compare(*locked, path, INFER, {"X-API-Key": "sesame"})[0] in (400, 404, 422)
+
+
+@pytest.fixture(scope="module")
+def locked(toy_bundles: Path) -> Iterator[tuple[Service, Caller]]:
+    """With a key, over a socket and in this process."""
+    running = Service(toy_bundles, api_keys="sesame")
+    caller = Caller(
+        Settings(models=toy_bundles, threads=1, watch_seconds=0, api_keys=SecretStr("sesame"))
+    )
+    yield running, caller
+    caller.close()
+    running.stop()
+
+
+def compare(
+    service: Service, api: Caller, path: str, body: bytes, more: dict[str, str] | None = None
+) -> tuple[int, bytes]:
+    headers = {"Content-Type": "application/json", "X-Request-ID": "same", **(more or {})}
+    short = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     headers["Accept-Encoding"] = "identity"
     long = api.post(path, content=body, headers=headers)
-    status, said, content = ask(service, request(path, body, _JSON + "X-Request-ID: same\r\n"))
+    status, said, content = ask(service, request(path, body, short))
     assert status == long.status_code
     assert said.keys() - {"date"} == long.headers.keys()
     same = {name: value.lower() for name, value in long.headers.items() if "length" not in name}
@@ -137,6 +180,7 @@ def test_the_short_way_answers_what_the_app_answers(
     ours, theirs = json.loads(content), long.json()
     assert ours.pop("timings_ms", None) is None or theirs.pop("timings_ms")
     assert ours == theirs
+    return status, content
 
 
 def test_a_caller_keeps_the_connection(service: Service) -> None:
