@@ -78,7 +78,7 @@ def read_infer(body: Body, header_length: str | None, max_elements: int) -> Infe
     if offset != len(tail):
         raise BadRequest(f"{len(tail) - offset} bytes follow the last binary tensor")
     parameters = _parameters(root, "the request")
-    binary = bool(parameters.get("binary_data_output"))
+    binary = flag_of(parameters, "binary_data_output")
     return InferRequest(tensors, _outputs(root, binary), binary, _identifier(root), parameters)
 
 
@@ -149,7 +149,7 @@ def _outputs(root: Any, binary: bool) -> list[Wanted] | None:
         if parameters.get("classification"):
             raise BadRequest(f"{path}: classification is not supported; ask for probabilities")
         name = _string(entry, "name", path)
-        wanted.append(Wanted(name, bool(parameters.get("binary_data", binary))))
+        wanted.append(Wanted(name, flag_of(parameters, "binary_data", binary, f"{path}.")))
     return wanted or None
 
 
@@ -160,6 +160,14 @@ def _parameters(entry: Any, path: str) -> dict[str, Any]:
     if not isinstance(value, simdjson.Object):
         raise BadRequest(f"{path}: parameters must be an object")
     return dict(value.as_dict())
+
+
+def flag_of(parameters: dict[str, Any], name: str, usual: bool = False, path: str = "") -> bool:
+    """A parameter that is true or false and nothing else: "false" would count as true."""
+    value = parameters.get(name, usual)
+    if not isinstance(value, bool):
+        raise BadRequest(f"{path}parameters.{name} must be true or false")
+    return value
 
 
 def _string(entry: Any, key: str, path: str) -> str:

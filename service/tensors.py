@@ -16,6 +16,7 @@ from service.errors import BadRequest, Invalid, TooLarge
 from service.inputs import Question, check_include, check_refine
 from service.interpret import best
 from service.models import Model
+from service.oip import flag_of
 from service.settings import Settings
 
 Arrays = dict[str, NDArray[Any]]
@@ -27,6 +28,8 @@ _INCLUDED = {
     "points": ("points.face", "points.barycentric"),
     "reverse": ("reverse.face", "reverse.barycentric", "reverse.vertex", "reverse.confidence"),
 }
+_MESH_PARAMETERS = ("top_k", "refine", "include")
+_GRAPH_PARAMETERS = ("undirected",)
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ def question_of(
 ) -> Question:
     """The graph in the tensors; edges are taken as directed unless `undirected` is true."""
     _check_names(model, tensors)
+    _check_parameters(parameters, model)
     if model.task == CORRESPONDENCE:
         top_k = parameters.get("top_k", 1)
         most = min(settings.max_top_k, model.num_classes)
@@ -79,13 +83,10 @@ def question_of(
             raise BadRequest(f"parameters.top_k must be a whole number from 1 to {most}")
         _check_rows(tensors["vertices"], "vertices", settings.max_nodes)
         _check_rows(tensors["faces"], "faces", settings.max_faces)
-        refine = parameters.get("refine", False)
-        if not isinstance(refine, bool):
-            raise BadRequest("parameters.refine must be true or false")
         graph = mesh_graph(tensors["vertices"], tensors["faces"])
-        include = _include(parameters, model)
-        return Question(model, graph, top_k, check_refine(refine, model), include)
-    return Question(model, _graph(model, tensors, bool(parameters.get("undirected")), settings))
+        refine = check_refine(flag_of(parameters, "refine"), model)
+        return Question(model, graph, top_k, refine, _include(parameters, model))
+    return Question(model, _graph(model, tensors, flag_of(parameters, "undirected"), settings))
 
 
 def _graph(model: Model, tensors: Arrays, undirected: bool, settings: Settings) -> Graph:
@@ -135,6 +136,14 @@ def known_outputs(question: Question) -> set[str]:
     for name in question.include:
         extra |= set(_INCLUDED[name])
     return {facts.name for facts in outputs_of(question.model)} | extra
+
+
+def _check_parameters(parameters: dict[str, Any], model: Model) -> None:
+    """Refuse what means something to another task; what we do not know is for other servers."""
+    others = _GRAPH_PARAMETERS if model.task == CORRESPONDENCE else _MESH_PARAMETERS
+    for name in others:
+        if name in parameters:
+            raise BadRequest(f"parameters.{name} does not apply to {model.task}")
 
 
 def _include(parameters: dict[str, Any], model: Model) -> frozenset[str]:

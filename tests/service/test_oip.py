@@ -207,6 +207,14 @@ BAD_REQUESTS: list[tuple[Any, str]] = [
     (with_input(1, data=[[0, 1, 99]] * 80), "mesh.faces[0]"),
     (mesh_request(outputs=3), "outputs must be an array"),
     (mesh_request(outputs=[3]), "outputs[0] must be an object"),
+    (
+        mesh_request(outputs=[{"name": "confidence", "parameters": {"shared_memory_region": "x"}}]),
+        "outputs[0]: shared memory is not supported",
+    ),
+    (
+        mesh_request(outputs=[{"name": "confidence", "parameters": {"binary_data": "false"}}]),
+        "outputs[0].parameters.binary_data must be true or false",
+    ),
     (mesh_request(outputs=[{"name": "labels"}]), "unknown output 'labels'; known: confidence"),
     (
         mesh_request(outputs=[{"name": "confidence", "parameters": {"classification": 3}}]),
@@ -223,6 +231,53 @@ def test_a_bad_infer_request_is_400_with_a_reason(api: Caller, body: Any, messag
     response = api.post("/v2/models/bodies/infer", json=body)
     assert response.status_code == 400, response.text
     assert message in response.json()["error"]
+
+
+def graph_request(task_graph: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    kinds = {"float32": "FP32", "int64": "INT64"}
+    arrays = graph_arrays(task_graph)
+    inputs = [tensor(name, array, kinds[array.dtype.name]) for name, array in arrays.items()]
+    return {"inputs": inputs, **changes}
+
+
+@pytest.mark.parametrize(
+    ("model", "parameters", "message"),
+    [
+        ("cora", {"undirected": "false"}, "parameters.undirected must be true or false"),
+        ("cora", {"undirected": None}, "parameters.undirected must be true or false"),
+        ("cora", {"undirected": 1}, "parameters.undirected must be true or false"),
+        ("cora", {"include": "nonsense"}, "parameters.include does not apply to node-labels"),
+        ("cora", {"top_k": "x"}, "parameters.top_k does not apply to node-labels"),
+        ("cora", {"refine": 7}, "parameters.refine does not apply to node-labels"),
+        (
+            "mnist-superpixels",
+            {"include": "graph"},
+            "parameters.include does not apply to graph-label",
+        ),
+        ("bodies", {"undirected": True}, "parameters.undirected does not apply to correspondence"),
+        ("bodies", {"refine": "true"}, "parameters.refine must be true or false"),
+        ("bodies", {"include": ["points"]}, "parameters.include must be a string"),
+        (
+            "bodies",
+            {"include": "nonsense"},
+            "model 'bodies' can include points, reverse; got 'nonsense'",
+        ),
+        ("cora", {"binary_data_output": "no"}, "parameters.binary_data_output must be true"),
+    ],
+)
+def test_a_parameter_is_never_misread(
+    api: Caller, model: str, parameters: dict[str, Any], message: str
+) -> None:
+    graph = {"cora": ring(), "mnist-superpixels": picture()}.get(model)
+    body = mesh_request() if graph is None else graph_request(graph)
+    response = api.post(f"/v2/models/{model}/infer", json={**body, "parameters": parameters})
+    assert response.status_code == 400, response.text
+    assert message in response.json()["error"]
+
+
+def test_parameters_of_other_servers_pass(api: Caller) -> None:
+    body = graph_request(ring(), parameters={"undirected": True, "priority": 1, "sequence_id": 0})
+    assert api.post("/v2/models/cora/infer", json=body).status_code == 200
 
 
 @pytest.mark.parametrize(
