@@ -33,6 +33,9 @@ def note_request(
     """Count a request that was answered and write its line."""
     method = method if method in _METHODS else "OTHER"
     metrics.observe_request(route, method, status, seconds)
+    if "model" in more:  # only ever one that is served, so callers cannot make up names
+        name, _, version = more["model"].partition("/")
+        metrics.observe_prediction(name, version, status)
     level = logging.DEBUG if route in _QUIET else logging.INFO
     if not log.isEnabledFor(level):
         return

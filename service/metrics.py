@@ -15,11 +15,11 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.samples import Sample
 
 _SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _NODES = (64, 256, 1024, 4096, 16384, 65536, 262144)
-STAGES = ("decode", "queue", "run", "encode")
 
 
 class Metrics:
@@ -36,7 +36,7 @@ class Metrics:
             "requests", "Requests answered.", ("route", "method", "status")
         )
         self.predictions = self._counter(
-            "predictions", "Predictions answered.", ("model", "version")
+            "predictions", "Requests that reached a model.", ("model", "version", "status")
         )
         self.rejected = self._counter("rejected", "Requests not served.", ("reason",))
         self.request_seconds = self._histogram(
@@ -62,23 +62,36 @@ class Metrics:
         self.ready = self._gauge("ready", "1 when the service takes work.", (), mode="livemin")
         self.loads = self._counter("model_loads", "Bundles loaded or refused.", ("model", "result"))
         self.load_seconds = self._gauge(
-            "model_load_seconds", "Time the last load took, warm-up included.", ("model", "version")
+            "model_load_seconds",
+            "Time the last load took, warm-up included; with several workers, of the slowest.",
+            ("model", "version"),
+            mode="livemax",
         )
         self.resident_bytes = self._gauge("resident_bytes", "Resident memory.", ())
         self.device_bytes = self._gauge("device_bytes", "Memory in use on a device.", ("device",))
 
     def render(self) -> bytes:
+        return generate_latest(self._merged())
+
+    def samples(self) -> list[Sample]:
+        """Every number as `render` tells it."""
+        return [sample for family in self._merged().collect() for sample in family.samples]
+
+    def _merged(self) -> CollectorRegistry:
+        """The numbers of all workers."""
         if not self.multiprocess:
-            return generate_latest(self.registry)
+            return self.registry
         merged = CollectorRegistry()
         MultiProcessCollector(merged)  # type: ignore[no-untyped-call]
-        return generate_latest(merged)
+        return merged
 
-    def observe(self, model: str, version: str, stages: dict[str, float]) -> None:
-        """Count one prediction and the seconds of its stages."""
-        self._child(self.predictions, model, version).inc()
+    def observe(self, model: str, stages: dict[str, float]) -> None:
+        """The seconds of the stages of a prediction."""
         for stage, seconds in stages.items():
             self._child(self.stage_seconds, model, stage).observe(seconds)
+
+    def observe_prediction(self, model: str, version: str, status: int) -> None:
+        self._child(self.predictions, model, version, str(status)).inc()
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
         self._child(self.requests, route, method, str(status)).inc()

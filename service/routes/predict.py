@@ -14,6 +14,7 @@ from service.calls import Call, RoutedCall
 from service.engine import Visit
 from service.inputs import is_file, media_type, read_question
 from service.interpret import interpret
+from service.models import Model
 from service.replies import Reply
 from service.routes.documentation import request_body, responses
 from service.state import State, deadline_of, state_of
@@ -74,6 +75,12 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
     visit.begin(len(body), deadline)
     arrived = time.perf_counter()
     content_type = media_type(headers.get("content-type", ""))
+
+    def lookup(task: str, name: str | None) -> Model:
+        model = state.repository.resolve(task, name)
+        call.note["model"] = f"{model.name}/{model.version}"  # also of what fails from here on
+        return model
+
     question = await state.off_loop(
         _ANYWHERE if is_file(task, content_type, query) else len(body),
         read_question,
@@ -82,7 +89,7 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
         content_type,
         query,
         settings,
-        state.repository.resolve,
+        lookup,
     )
     del body  # a large one should not lie in memory while the model runs
     timings = {"decode": time.perf_counter() - arrived}
@@ -107,9 +114,8 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
         return answers.encode(answer, media, timings, call.request_id)
 
     reply = await state.off_loop(_ANYWHERE if question.include else size, finish)
-    state.metrics.observe(model.name, model.version, timings)
+    state.metrics.observe(model.name, timings)
     call.stages = arrived, timings
-    call.note["model"] = f"{model.name}/{model.version}"
     call.note["nodes"] = question.graph.num_nodes
     call.note["batch"] = outcome.shared
     for stage, seconds in timings.items():

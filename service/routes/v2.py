@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter
+from prometheus_client.samples import Sample
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -44,7 +45,8 @@ async def server() -> Response:
 @router.get("/v2/models/stats", summary="Statistics of all models", response_model=None)
 async def all_stats(request: Request) -> Response:
     state = state_of(request)
-    return _json({"model_stats": [_stats(state, m) for m in state.repository.models()]})
+    samples = state.metrics.samples()
+    return _json({"model_stats": [_stats(samples, m) for m in state.repository.models()]})
 
 
 @router.get("/v2/models/{name}", summary="Model metadata", response_model=None)
@@ -100,7 +102,8 @@ async def config(request: Request, name: str, version: str | None = None) -> Res
 )
 async def stats(request: Request, name: str, version: str | None = None) -> Response:
     state = state_of(request)
-    return _json({"model_stats": [_stats(state, state.repository.get(name, version))]})
+    model = state.repository.get(name, version)
+    return _json({"model_stats": [_stats(state.metrics.samples(), model)]})
 
 
 @router.post("/v2/models/{name}/infer", summary="Infer", response_model=None)
@@ -123,6 +126,7 @@ async def answer(state: State, call: Call, visit: Visit, *, model: Model) -> Rep
     body = await call.body()
     visit.begin(len(body), deadline)
     arrived = started = time.perf_counter()
+    call.note["model"] = f"{model.name}/{model.version}"
 
     def decode(body: Body) -> tuple[oip.InferRequest, Question]:
         length = call.headers.get(oip.HEADER_LENGTH.lower())
@@ -171,9 +175,8 @@ async def answer(state: State, call: Call, visit: Visit, *, model: Model) -> Rep
         size = 1 << 40  # always in a thread
     reply = await state.off_loop(size * (8 if "gzip" in encoding else 1), encode)
     timings["encode"] = time.perf_counter() - started
-    state.metrics.observe(model.name, model.version, timings)
+    state.metrics.observe(model.name, timings)
     call.stages = arrived, timings
-    call.note["model"] = f"{model.name}/{model.version}"
     call.note["batch"] = outcome.shared
     return reply
 
@@ -196,28 +199,33 @@ def _configured(facts: tensors.TensorFacts) -> dict[str, Any]:
     return {"name": facts.name, "data_type": f"TYPE_{facts.datatype}", "dims": facts.shape}
 
 
-def _stats(state: State, model: Model) -> dict[str, Any]:
+def _stats(samples: list[Sample], model: Model) -> dict[str, Any]:
+    """What became of the requests for a model, all its versions together."""
+
+    def count(name: str, **labels: str) -> float:
+        wanted = {"model": model.name, **labels}.items()
+        return sum(s.value for s in samples if s.name == name and wanted <= s.labels.items())
+
     def spent(stage: str) -> dict[str, int]:
-        labels = {"model": model.name, "stage": stage}
-        registry = state.metrics.registry
-        count = registry.get_sample_value("splinecnn_stage_seconds_count", labels) or 0
-        seconds = registry.get_sample_value("splinecnn_stage_seconds_sum", labels) or 0
-        return {"count": int(count), "ns": int(seconds * 1e9)}
+        times = count("splinecnn_stage_seconds_count", stage=stage)
+        seconds = count("splinecnn_stage_seconds_sum", stage=stage)
+        return {"count": int(times), "ns": int(seconds * 1e9)}
 
     stages = {stage: spent(stage) for stage in ("decode", "queue", "run", "encode")}
-    runs = state.metrics.registry.get_sample_value(
-        "splinecnn_batch_graphs_count", {"model": model.name}
-    )
-    total = sum(stage["ns"] for stage in stages.values())
+    asked = count("splinecnn_predictions_total")
+    failed = asked - count("splinecnn_predictions_total", status="200")
     return {
         "name": model.name,
         "version": model.version,
         "last_inference": 0,
         "inference_count": stages["run"]["count"],
-        "execution_count": int(runs or 0),
+        "execution_count": int(count("splinecnn_batch_graphs_count")),
         "inference_stats": {
-            "success": {"count": stages["run"]["count"], "ns": total},
-            "fail": {"count": 0, "ns": 0},
+            "success": {
+                "count": stages["run"]["count"],
+                "ns": sum(stage["ns"] for stage in stages.values()),
+            },
+            "fail": {"count": int(failed), "ns": 0},  # their time is not measured by model
             "queue": stages["queue"],
             "compute_input": stages["decode"],
             "compute_infer": stages["run"],

@@ -223,11 +223,34 @@ def test_metrics_use_route_templates_and_split_the_stages(settings: Make, start:
     assert 'route="unmatched",status="404"} 3' in text
     for stage in ("decode", "queue", "run", "encode"):
         assert f'splinecnn_stage_seconds_count{{model="cora",stage="{stage}"}} 1.0' in text
-    assert 'splinecnn_predictions_total{model="cora",version="1"} 1.0' in text
+    assert 'splinecnn_predictions_total{model="cora",status="200",version="1"} 1.0' in text
     assert 'splinecnn_batch_graphs_count{model="cora"} 1.0' in text
     assert 'splinecnn_queue_depth{lane="small"} 0.0' in text
     assert "splinecnn_ready 1.0" in text
     assert "splinecnn_resident_bytes" in text
+
+
+def test_failures_are_counted_by_model_and_status(settings: Make, start: Start) -> None:
+    app = start(settings())
+    wrong = {**ring(), "edges": [[0, 99]]}
+    app.post("/v1/node-labels", json={"graph": ring()})
+    app.post("/v1/node-labels", json={"graph": wrong})
+    app.post("/v1/node-labels", json={"graph": ring(), "model": "made-up"})
+    app.post("/v2/models/cora/infer", json={"inputs": []})
+    app.post("/v2/models/made-up/infer", json={})
+    counted = [
+        line for line in app.get("/metrics").text.splitlines()
+        if line.startswith("splinecnn_predictions_total")
+    ]  # fmt: skip
+    assert sorted(counted) == [
+        f'splinecnn_predictions_total{{model="cora",status="{status}",version="1"}} 1.0'
+        for status in (200, 400, 422)
+    ]
+    (stats,) = app.get("/v2/models/cora/stats").json()["model_stats"]
+    assert stats["inference_stats"]["success"]["count"] == 1
+    assert stats["inference_stats"]["fail"]["count"] == 2
+    by_name = {each["name"]: each for each in app.get("/v2/models/stats").json()["model_stats"]}
+    assert by_name["cora"] == stats and not by_name["bodies"]["inference_stats"]["fail"]["count"]
 
 
 def test_our_own_fault_is_500_without_a_word_about_it(

@@ -126,8 +126,16 @@ def test_several_workers_share_a_port_and_their_metrics(launch: Callable[..., Pr
         assert (
             httpx.post(f"{process.url}/v1/node-labels", json={"graph": ring()}).status_code == 200
         )
+    while len(told := re.findall(r"loaded cora/1 in ([\d.]+) s", "".join(process.lines))) < 2:
+        time.sleep(0.05)
     text = httpx.get(f"{process.url}/metrics").text
-    assert 'splinecnn_predictions_total{model="cora",version="1"} 6.0' in text
+    assert 'splinecnn_predictions_total{model="cora",status="200",version="1"} 6.0' in text
+    (loaded,) = re.findall(r'splinecnn_model_load_seconds\{model="cora".*\} (\S+)', text)
+    assert float(loaded) == pytest.approx(max(float(seconds) for seconds in told), abs=0.01)
+    assert httpx.post(f"{process.url}/v1/node-labels", json={"graph": {}}).status_code == 422
+    (stats,) = httpx.get(f"{process.url}/v2/models/cora/stats").json()["model_stats"]
+    assert stats["inference_stats"]["success"]["count"] == 6
+    assert stats["inference_stats"]["fail"]["count"] == 1
     refused = httpx.post(f"{process.url}/v2/repository/models/cora/load")
     assert refused.status_code == 403
     killed = _workers(process.child.pid)[-1]
