@@ -88,6 +88,15 @@ def test_bad_sparse_features_are_refused(size, indices, values, path, message):
     assert caught.value.path == path
 
 
+@pytest.mark.parametrize("values", [[1.0], [[1.0], [2.0]], ["a", "b"]])
+def test_sparse_values_are_one_number_per_index(values):
+    with pytest.raises(InvalidGraph, match="must be one number per index") as caught:
+        node_graph(
+            2, [], SparseFeatures(3, np.array([0, 1, 2]), np.array([0, 1]), np.array(values))
+        )
+    assert caught.value.path == "graph.features.values"
+
+
 def test_features_are_at_least_one():
     with pytest.raises(InvalidGraph, match=r"size: must lie in \[1, 16777216\], got 0"):
         node_graph(1, [], SparseFeatures.from_lists(0, [[]]))

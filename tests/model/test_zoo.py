@@ -76,6 +76,11 @@ def test_broken_or_missing_files_are_refused(tmp_path):
         ),
         (dict(image="photo"), "image must be superpixels, grid or null"),
         (dict(net="correspondence"), "needs a reference mesh"),
+        (dict(attributes="a.json"), "attributes are of a reference mesh, and there is none"),
+        (
+            dict(net="grid", task="graph-label", pseudo="polar"),
+            "pseudo of a grid network cannot be 'polar'",
+        ),
         (dict(reference="/etc/passwd"), "reference must be letters"),
         (dict(task="graph-label"), "is for node-labels, not graph-label"),
         (dict(colour=3), "unknown fields: colour"),

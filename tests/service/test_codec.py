@@ -45,6 +45,31 @@ def test_even_rows_are_proven_without_looking_at_each(monkeypatch: pytest.Monkey
     assert matrix([[1, 2, 3]] * 50).shape == (50, 3)
 
 
+def test_what_no_walk_explains_is_refused_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the walks that name the row: no number must pass because one of them is blind."""
+    monkeypatch.setattr(codec, "_find_bad_row", lambda *_: None)
+    monkeypatch.setattr(codec, "_find_bad_number", lambda *_: None)
+    for rows, whole, message in (
+        ([[1, 2]], False, "must hold rows of 3 numbers"),
+        ([[1, 2, "3"]], False, "must hold numbers only"),
+        ([[1, 2, 2.5]], True, "must hold whole numbers only"),
+    ):
+        with pytest.raises(Invalid, match=f"^{message}$") as caught:
+            matrix(rows, whole=whole)
+        assert [error.path for error in caught.value.errors] == ["rows"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, RecursionError])
+def test_arrays_too_deep_for_the_parser_are_the_callers_fault(error: type[Exception]) -> None:
+    class Deep:
+        def as_buffer(self, of_type: str) -> bytes:
+            raise error
+
+    with pytest.raises(Invalid, match="^is nested too deeply$") as caught:
+        codec._flatten(Deep(), "rows", whole=True)
+    assert [error.path for error in caught.value.errors] == ["rows"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -85,9 +110,11 @@ def test_ragged_rows_keep_their_lengths() -> None:
     flat, offsets = document.ragged(document.root["rows"], "rows", 10, whole=True)
     assert flat.tolist() == [5, 6, 7]
     assert offsets.tolist() == [0, 1, 1, 3]
-    nested = Document(b'{"rows": [[5], [[6, 7]]]}')
-    with pytest.raises(Invalid, match="not of arrays"):
-        nested.ragged(nested.root["rows"], "rows", 10, whole=True)
+    for body in (b'{"rows": [[5], [[6, 7]]]}', b'{"rows": [[5], [[6]]]}'):
+        nested = Document(body)
+        with pytest.raises(Invalid, match="must be a number, got an array") as caught:
+            nested.ragged(nested.root["rows"], "rows", 10, whole=True)
+        assert [error.path for error in caught.value.errors] == ["rows[1][0]"]
 
 
 @pytest.mark.parametrize(

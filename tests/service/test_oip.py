@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +273,30 @@ def test_a_parameter_is_never_misread(
     response = api.post(f"/v2/models/{model}/infer", json={**body, "parameters": parameters})
     assert response.status_code == 400, response.text
     assert message in response.json()["error"]
+
+
+def test_tensors_are_checked_before_they_are_used(
+    api: Caller, settings: Callable[..., Settings], start: Callable[[Settings], Caller]
+) -> None:
+    def said(app: Caller, model: str, body: dict[str, Any], status: int) -> str:
+        response = app.post(f"/v2/models/{model}/infer", json=body)
+        assert response.status_code == status, response.text
+        return str(response.json()["error"])
+
+    wrong = graph_request(ring())
+    wrong["inputs"][1] = tensor("edge_index", np.zeros((8, 2), np.int64), "INT64")
+    assert said(api, "cora", wrong, 400) == "edge_index must have shape [2, E], got [8, 2]"
+    small = start(settings(max_nodes=7, max_faces=10, max_edges=8))
+    for model, body, name, most, found in (
+        ("cora", graph_request(ring(8)), "features", 7, 8),
+        ("cora", graph_request(ring(5)), "edge_index", 8, 10),
+        ("bodies", mesh_request(), "vertices", 7, 42),
+    ):
+        told = said(small, model, body, 413)
+        assert told == f"{name} must have at most {most} rows, got {found}"
+    few = start(settings(max_faces=10))
+    told = said(few, "bodies", mesh_request(), 413)
+    assert told == "faces must have at most 10 rows, got 80"
 
 
 def test_parameters_of_other_servers_pass(api: Caller) -> None:

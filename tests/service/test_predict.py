@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,10 @@ import pytest
 import trimesh
 from PIL import Image
 from service_toys import CORA_FEATURES, Caller, ball, picture, ring
+
+from model.export import export_bundle
+from model.zoo import ZooEntry, write_zoo
+from service.settings import Settings
 
 
 def problem(response: Any, status: int, path: str | None = None) -> str:
@@ -221,7 +227,7 @@ BAD_MESHES: list[tuple[Any, int, str, str]] = [
     (mesh_with(faces=[[0, 1, 2**63]]), 422, "mesh.faces[0][2]", "too large for a 64-bit integer"),
     (mesh_with(faces=[[0, 1, 99]]), 422, "mesh.faces[0]", "99"),
     (mesh_with(faces=[[0, 1, -1]]), 422, "mesh.faces[0]", "-1"),
-    (mesh_with(vertices=[]), 422, "mesh.vertices", ""),
+    (mesh_with(vertices=[]), 422, "mesh.vertices", "must hold at least one vertex, got none"),
     ({**mesh_with(), "top_k": 0}, 422, "top_k", "greater than or equal to 1"),
     ({**mesh_with(), "top_k": "2"}, 422, "top_k", "valid integer"),
     ({**mesh_with(), "top_k": True}, 422, "top_k", "valid integer"),
@@ -294,6 +300,13 @@ BAD_GRAPHS: list[tuple[str, Any, int, str, str]] = [
         "graph.features.size",
         "whole number, got 1.5",
     ),
+    (
+        "node-labels",
+        graph_with(ring(), features={"size": 12, "indices": [[1, [2]]] + [[]] * 7}),
+        422,
+        "graph.features.indices[0][1]",
+        "must be a number, got an array",
+    ),
     ("node-labels", graph_with(ring(), pseudo=[[2]] * 8), 422, "graph.pseudo[0][0]", "[0, 1]"),
     ("graph-label", graph_with(ring(8, 1)), 422, "graph.positions", "is required for this task"),
     ("graph-label", graph_with(picture(), positions=[[0, 0, 0]] * 20), 422, "graph.positions", "2"),
@@ -348,28 +361,45 @@ def test_a_string_that_looks_like_rows_cannot_hide_ragged_ones(api: Caller) -> N
     problem(api.post("/v1/correspondence", json=body), 422, "mesh.vertices[0]")
 
 
+_TASK = "/v1/correspondence"
+
+
 @pytest.mark.parametrize(
-    ("url", "headers", "status", "message"),
+    ("url", "headers", "status", "path", "message"),
     [
-        ("/v1/correspondence", {"Content-Type": "text/csv"}, 415, "got 'text/csv'"),
-        ("/v1/node-labels", {"Content-Type": "image/png"}, 415, "application/json"),
-        ("/v1/correspondence", {"Content-Encoding": "br"}, 415, "got 'br'"),
-        ("/v1/correspondence", {"Content-Encoding": "gzip"}, 400, "not valid compressed data"),
-        ("/v1/correspondence", {"Accept": "text/html"}, 406, "got 'text/html'"),
-        ("/v1/correspondence", {"X-Timeout-Ms": "soon"}, 422, "got 'soon'"),
-        ("/v1/correspondence?include=all", {}, 422, "got 'all'"),
-        ("/v1/correspondence?top_k=x", {}, 422, "got 'x'"),
-        ("/v1/correspondence?model=nobody", {}, 404, "no model 'nobody' is served here"),
-        ("/v1/correspondence?model=bodies@7", {}, 404, "has no version '7'; served: 1"),
-        ("/v1/correspondence?format=fbx", {}, 422, "got 'fbx'"),
+        (_TASK, {"Content-Type": "text/csv"}, 415, None, "got 'text/csv'"),
+        ("/v1/node-labels", {"Content-Type": "image/png"}, 415, None, "application/json"),
+        ("/v1/graph-label?format=png", {"Content-Type": "text/csv"}, 415, None, "got 'text/csv'"),
+        (_TASK, {"Content-Encoding": "br"}, 415, None, "got 'br'"),
+        (_TASK, {"Content-Encoding": "gzip"}, 400, None, "not valid compressed data"),
+        (_TASK, {"Accept": "text/html"}, 406, None, "got 'text/html'"),
+        (_TASK, {"X-Timeout-Ms": "soon"}, 422, "X-Timeout-Ms", "got 'soon'"),
+        (f"{_TASK}?include=all", {}, 422, "include", "got 'all'"),
+        (f"{_TASK}?top_k=x", {}, 422, "top_k", "got 'x'"),
+        (f"{_TASK}?refine=1", {}, 422, "refine", "must be true or false, got '1'"),
+        (f"{_TASK}?model=nobody", {}, 404, None, "no model 'nobody' is served here"),
+        (f"{_TASK}?model=bodies@7", {}, 404, None, "has no version '7'; served: 1"),
+        (f"{_TASK}?format=fbx", {}, 422, "format", "got 'fbx'"),
     ],
 )
 def test_headers_and_queries_are_checked(
-    api: Caller, url: str, headers: dict[str, str], status: int, message: str
+    api: Caller, url: str, headers: dict[str, str], status: int, path: str | None, message: str
 ) -> None:
     body = orjson.dumps({"mesh": ball()})
-    headers = {"Content-Type": "application/json", **headers}
-    assert message in problem(api.post(url, content=body, headers=headers), status)
+    response = api.post(url, content=body, headers={"Content-Type": "application/json", **headers})
+    assert message in problem(response, status, path)
+    assert path is not None or "errors" not in response.json()
+
+
+def test_a_file_that_needs_too_much_memory_is_413(
+    api: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(trimesh, "load", fail)
+    response = api.post(_TASK, content=b"OFF\n", headers={"Content-Type": "model/off"})
+    assert problem(response, 413, "mesh") == "the OFF file needs too much memory"
 
 
 @pytest.mark.parametrize(
@@ -395,6 +425,25 @@ def test_a_damaged_image_is_422(api: Caller, kind: str) -> None:
         "/v1/graph-label", content=b"no image", headers={"Content-Type": f"image/{kind}"}
     )
     assert problem(response, 422, "image") == f"the body is not a {kind.upper()} image"
+    whole = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (28, 28), np.uint8)).save(whole, kind)
+    cut = whole.getvalue()[: len(whole.getvalue()) // 2]
+    response = api.post("/v1/graph-label", content=cut, headers={"Content-Type": f"image/{kind}"})
+    said = problem(response, 422, "image")
+    assert said.startswith(f"the {kind.upper()} image cannot be read: ") and "truncated" in said
+
+
+def test_a_model_of_graphs_takes_no_images(
+    tmp_path: Path, settings: Callable[..., Settings], start: Callable[[Settings], Caller]
+) -> None:
+    parameters = {"channels": [4, 8], "hidden": 16}
+    entry = ZooEntry("graphs", "superpixels", parameters, "cartesian")
+    write_zoo(tmp_path / "zoo", entry, entry.build().state_dict())
+    export_bundle(tmp_path / "zoo", tmp_path / "bundles", with_onnx=False)
+    app = start(settings(models=tmp_path / "bundles"))
+    response = app.post("/v1/graph-label", content=b"x", headers={"Content-Type": "image/png"})
+    assert problem(response, 415) == "model 'graphs' takes graphs, not images"
+    assert "errors" not in response.json()
 
 
 @pytest.mark.parametrize(
