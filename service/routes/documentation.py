@@ -26,6 +26,7 @@ _FILES = {
 }
 _QUERY = {
     CORRESPONDENCE: {
+        "format": "`ply`, `obj`, `off`, `stl` or `glb`: what file the body is, whatever its type.",
         "top_k": "Candidates per vertex, for file bodies.",
         "include": "Any of `landmarks,segments,points,reverse`, where the model has them.",
         "refine": "`true` for a better answer in more time, where the model offers it.",
@@ -38,6 +39,7 @@ _PROBLEMS = {
     401: "No key",
     403: "Wrong key",
     404: "No such model",
+    406: "Accept asks for what is not written",
     408: "Body too slow",
     413: "Too large",
     415: "Content-Type not taken",
@@ -94,6 +96,25 @@ def responses(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
     }
 
 
+def infer_body() -> dict[str, Any]:
+    """What `/v2/…/infer` takes, in the words of its protocol."""
+    content = {
+        "application/json": {"schema": _INFER, "example": _INFER_EXAMPLE},
+        "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+    }
+    text = "JSON; with Inference-Header-Content-Length, binary tensors follow it."
+    return {"requestBody": {"required": True, "description": text, "content": content}}
+
+
+def infer_responses() -> dict[int | str, dict[str, Any]]:
+    error = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
+    return {
+        status: {"description": text, "content": {"application/json": {"schema": error}}}
+        for status, text in _PROBLEMS.items()
+        if status not in (406, 422)  # that protocol knows neither
+    }
+
+
 def install(app: FastAPI) -> None:
     """Have /openapi.json include the schemas that only our own decoder uses."""
 
@@ -120,9 +141,9 @@ def _build(app: FastAPI) -> dict[str, Any]:
         known.setdefault(name, schema)
     for path in tree["paths"].values():
         for operation in path.values():
-            operation.get("responses", {}).pop(
-                "422" if "requestBody" not in operation else "", None
-            )
+            told = operation.get("responses", {})
+            if "application/problem+json" not in told.get("422", {}).get("content", {}):
+                told.pop("422", None)  # FastAPI's own, which we never answer
     return tree
 
 
@@ -153,4 +174,50 @@ _EXAMPLES: dict[str, Any] = {
             "positions": [[4.0, 4.0], [20.0, 5.0], [21.0, 22.0], [6.0, 20.0]],
         }
     },
+}
+
+
+def _tensor(name: str, datatype: str, shape: list[int], data: list[float]) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": shape, "data": data}
+
+
+_PARAMETERS = {"type": "object", "additionalProperties": True}
+_INFER = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "id": {"type": "string"},
+        "parameters": _PARAMETERS,
+        "inputs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "datatype", "shape"],
+                "properties": {
+                    "name": {"type": "string"},
+                    "datatype": {"type": "string"},
+                    "shape": {"type": "array", "items": {"type": "integer"}},
+                    "parameters": _PARAMETERS,
+                    "data": {"type": "array", "items": {}},
+                },
+            },
+        },
+        "outputs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name"],
+                "properties": {"name": {"type": "string"}, "parameters": _PARAMETERS},
+            },
+        },
+    },
+}
+_INFER_EXAMPLE = {
+    "id": "for mnist-superpixels",
+    "inputs": [
+        _tensor("features", "FP32", [4, 1], [0.1, 0.9, 0.8, 0.2]),
+        _tensor("positions", "FP32", [4, 2], [4, 4, 20, 5, 21, 22, 6, 20]),
+        _tensor("edge_index", "INT64", [2, 4], [0, 1, 2, 3, 1, 2, 3, 0]),
+    ],
+    "parameters": {"undirected": True},
 }

@@ -20,6 +20,7 @@ from service.inputs import Question
 from service.interpret import doubts
 from service.models import Model
 from service.replies import Reply
+from service.routes.documentation import infer_body, infer_responses
 from service.state import State, deadline_of, state_of
 
 health = APIRouter(tags=["open inference protocol"])
@@ -106,7 +107,13 @@ async def stats(request: Request, name: str, version: str | None = None) -> Resp
     return _json({"model_stats": [_stats(state.metrics.samples(), model)]})
 
 
-@router.post("/v2/models/{name}/infer", summary="Infer", response_model=None)
+@router.post(
+    "/v2/models/{name}/infer",
+    summary="Infer",
+    response_model=None,
+    responses=infer_responses(),
+    openapi_extra=infer_body(),
+)
 @router.post(
     "/v2/models/{name}/versions/{version}/infer", include_in_schema=False, response_model=None
 )

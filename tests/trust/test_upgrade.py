@@ -55,7 +55,7 @@ def losses(old: Any, new: Any, path: str, *, sent: bool) -> Iterator[str]:
                 continue
             if key == "required" and isinstance(value, list):
                 continue  # below, for it may also be missing
-            if key == "parameters":
+            if key == "parameters" and isinstance(value, list):  # not a field of that name
                 yield from _lost_parameters(value, new.get(key, []), path)
             elif key == "enum":
                 gone = set(value) - set(new.get(key, value))
