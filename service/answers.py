@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,15 +56,21 @@ def negotiate(accept: str) -> str:
     """The media type to answer in, by the caller's order of preference."""
     if not accept:
         return JSON
+    chosen = choose(accept, _KNOWN)
+    if chosen is None:
+        raise NotAcceptable(f"Accept must include {JSON}, {RAW} or {NPY}, got {accept[:120]!r}")
+    return chosen
+
+
+def choose(accept: str, known: Mapping[str, str]) -> str | None:
+    """What the caller likes best of the known types; None if there is nothing it takes."""
     wishes: list[tuple[float, str]] = []
     for item in accept.split(","):
         media, *parameters = (part.strip().lower() for part in item.split(";"))
-        if media in _KNOWN:
-            wishes.append((-_quality(parameters), _KNOWN[media]))
+        if media in known:
+            wishes.append((-_quality(parameters), known[media]))
     wishes = [wish for wish in wishes if wish[0] < 0]
-    if not wishes:
-        raise NotAcceptable(f"Accept must include {JSON}, {RAW} or {NPY}, got {accept[:120]!r}")
-    return min(wishes, key=lambda wish: wish[0])[1]
+    return min(wishes, key=lambda wish: wish[0])[1] if wishes else None
 
 
 def encode(answer: Answer, media: str, timings: dict[str, float], request_id: str) -> Reply:

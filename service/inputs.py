@@ -98,12 +98,11 @@ def _read_json(
     said = {name: _scalar(document, root[name], name) for name in names if name in _OPTIONS}
     if "include" in names:
         said["include"] = document.strings(root["include"], "include", _MOST_INCLUDED)
-    ask = _ask({**_from_query(query), **said}, settings)
+    ask = _ask({**_from_query(query, task), **said}, settings)
     if task == CORRESPONDENCE:
         return _mesh_json(document, ask, settings, lookup)
     model = lookup(task, ask.model)
     include = check_include(ask.include, model)
-    check_refine(ask.refine, model)
     return Question(model, _graph_json(document, task, model, settings), include=include)
 
 
@@ -111,13 +110,12 @@ def _small_graph(
     found: SmallGraph, query: Mapping[str, str], settings: Settings, lookup: Lookup
 ) -> Question | None:
     """The same for a graph that was read in one go; None if it does not fit the model."""
-    said = _from_query(query)
+    said = _from_query(query, GRAPH_LABEL)
     if found.model is not None:
         said["model"] = found.model
     ask = _ask(said, settings)
     model = lookup(GRAPH_LABEL, ask.model)
     include = check_include(ask.include, model)
-    check_refine(ask.refine, model)
     if found.features.shape[1] != (model.manifest.num_features or found.features.shape[1]):
         return None
     arrays = {
@@ -138,10 +136,13 @@ def _ask(said: Mapping[str, Any], settings: Settings) -> Ask:
     return ask
 
 
-def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
+def _from_query(query: Mapping[str, str], task: str) -> dict[str, Any]:
     said: dict[str, Any] = {}
     if not query:
         return said
+    for name in ("top_k", "refine"):
+        if name in query and task != CORRESPONDENCE:
+            raise Invalid(f"does not apply to {task}", path=name)
     if query.get("model"):
         said["model"] = query["model"]
     if "top_k" in query:
@@ -151,7 +152,12 @@ def _from_query(query: Mapping[str, str]) -> dict[str, Any]:
         said["top_k"] = int(text)
     if "include" in query:
         parts = [part.strip() for part in query["include"].split(",")]
-        said["include"] = [part for part in parts if part][:_MOST_INCLUDED]
+        said["include"] = [part for part in parts if part]
+        if len(said["include"]) > _MOST_INCLUDED:
+            count = len(said["include"])
+            raise TooLarge(
+                f"include must have at most {_MOST_INCLUDED} rows, got {count}", path="include"
+            )
     if "refine" in query:
         text = query["refine"]
         if text not in ("true", "false"):
@@ -252,7 +258,7 @@ def _optional_rows(document: AnyDocument, graph: Any, name: str, kind: str, limi
 def _mesh_file(
     body: Body, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
 ) -> Question:
-    ask = _ask(_from_query(query), settings)
+    ask = _ask(_from_query(query, CORRESPONDENCE), settings)
     kind = query.get("format", "").lower() or meshfiles.MEDIA_TYPES[content_type]
     if kind not in meshfiles.FORMATS:
         raise Invalid(f"must be one of {', '.join(meshfiles.FORMATS)}, got {kind!r}", path="format")
@@ -264,9 +270,8 @@ def _mesh_file(
 def _image_file(
     body: Body, content_type: str, query: Mapping[str, str], settings: Settings, lookup: Lookup
 ) -> Question:
-    ask = _ask(_from_query(query), settings)
+    ask = _ask(_from_query(query, GRAPH_LABEL), settings)
     model = lookup(GRAPH_LABEL, ask.model)
-    check_refine(ask.refine, model)
     include = check_include(ask.include, model)
     how = model.manifest.image
     if how is None:

@@ -141,6 +141,17 @@ class Settings(BaseSettings):
             raise ValueError("must look like task=name,task=name")
         return {task.strip(): name.strip() for task, _, name in pairs}
 
+    @field_validator("default_models")
+    @classmethod
+    def _check_tasks(cls, value: dict[str, str]) -> dict[str, str]:
+        if value:
+            from model.graph import TASKS  # here, for it brings torch, and few set this
+
+            for task in value:
+                if task not in TASKS:
+                    raise ValueError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+        return value
+
     @field_validator("cors_origins", "only", "trusted_keys", mode="before")
     @classmethod
     def _split_list(cls, value: object) -> object:

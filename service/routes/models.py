@@ -12,12 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from model.attributes import FILE
+from service import answers
 from service.errors import NotFound
-from service.meshfiles import read_mesh
+from service.meshfiles import read_exported
 from service.models import Model
 from service.state import state_of
 
 router = APIRouter(tags=["models"])
+_PLY = "model/ply"
+_REFERENCE = {_PLY: _PLY, answers.JSON: answers.JSON, "application/*": answers.JSON, "*/*": _PLY}
 
 
 @router.get("/v1/models", summary="Every served model", response_model=None)
@@ -46,14 +49,17 @@ async def show_reference(request: Request, name: str) -> Response:
     body = model.reference
     if body is None:
         raise NotFound(f"model {model.name!r} has no reference shape")
-    headers = {"ETag": f'"{model.manifest.files["reference.ply"]}"', "Cache-Control": "no-cache"}
-    if "application/json" not in request.headers.get("accept", ""):
+    kind = answers.choose(request.headers.get("accept", ""), _REFERENCE) or _PLY
+    digest = model.manifest.files["reference.ply"]
+    headers = _cached(digest if kind == _PLY else f"{digest}-json") | {"Vary": "Accept"}
+    if _has(request, headers):
+        return Response(None, 304, headers)
+    if kind == _PLY:
         headers["Content-Disposition"] = f'attachment; filename="{model.name}.ply"'
-        return Response(body, 200, headers, "model/ply")
-    limit = 1 << 31
-    vertices, faces = await asyncio.to_thread(read_mesh, body, "ply", limit, limit)
+        return Response(body, 200, headers, _PLY)
+    vertices, faces = await asyncio.to_thread(read_exported, body)
     mesh = {"vertices": vertices.astype(np.float32), "faces": faces}
-    return _json({"mesh": mesh}, {**headers, "Vary": "Accept"})
+    return _json({"mesh": mesh}, headers)
 
 
 @router.get(
@@ -66,9 +72,21 @@ async def show_attributes(request: Request, name: str) -> Response:
     attributes = model.bundle.attributes
     if attributes is None:
         raise NotFound(f"the reference of model {model.name!r} has no landmarks or segments")
+    headers = _cached(model.manifest.files[FILE])
+    if _has(request, headers):
+        return Response(None, 304, headers)
     segments = {"names": attributes.segment_names, "of_vertex": attributes.segments}
-    headers = {"ETag": f'"{model.manifest.files[FILE]}"', "Cache-Control": "no-cache"}
     return _json({"landmarks": attributes.landmarks, "segments": segments}, headers)
+
+
+def _cached(tag: str) -> dict[str, str]:
+    return {"ETag": f'"{tag}"', "Cache-Control": "no-cache"}
+
+
+def _has(request: Request, headers: dict[str, str]) -> bool:
+    """Whether the caller says that it has just this already."""
+    known = request.headers.get("if-none-match", "").split(",")
+    return any(tag.strip().removeprefix("W/") in ("*", headers["ETag"]) for tag in known)
 
 
 def _find(request: Request, name: str) -> Model:

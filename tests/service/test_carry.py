@@ -222,7 +222,10 @@ def test_includes_do_not_hide_a_ragged_mesh(nearest: Caller) -> None:
 
 
 def test_the_attributes_of_the_reference_can_be_read(nearest: Caller) -> None:
-    given = nearest.get("/v1/models/nearest/attributes").json()
+    first = nearest.get("/v1/models/nearest/attributes")
+    known = {"If-None-Match": first.headers["etag"]}
+    assert nearest.get("/v1/models/nearest/attributes", headers=known).status_code == 304
+    given = first.json()
     height = reference().vertices[:, 2]
     assert given["landmarks"]["top"] == int(height.argmax())
     assert given["segments"]["of_vertex"] == [int(z > 0) for z in height]

@@ -297,6 +297,35 @@ def test_models_are_described_with_scores_samples_and_references(api: Caller) ->
     problem(api.get("/v1/models/cora/reference"), 404)
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("", "model/ply"),
+        ("*/*", "model/ply"),
+        ("text/html", "model/ply"),
+        ("application/json", "application/json"),
+        ("application/json;q=0, model/ply", "model/ply"),
+        ("model/ply;q=0.5, application/json", "application/json"),
+        ("application/json;q=0.5, model/ply", "model/ply"),
+    ],
+)
+def test_a_reference_comes_as_asked_and_only_when_it_changed(
+    api: Caller, accept: str, kind: str
+) -> None:
+    url, headers = "/v1/models/bodies/reference", {"Accept": accept}
+    first = api.get(url, headers=headers)
+    assert (first.headers["content-type"], first.headers["vary"]) == (kind, "Accept")
+    tag = first.headers["etag"]
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        again = api.get(url, headers={**headers, "If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b"")
+        assert (again.headers["etag"], again.headers["vary"]) == (tag, "Accept")
+    assert api.get(url, headers={**headers, "If-None-Match": '"other"'}).status_code == 200
+    other = "model/ply" if kind == "application/json" else "application/json"
+    asked = {"Accept": other, "If-None-Match": tag}
+    assert api.get(url, headers=asked).status_code == 200  # another form of it
+
+
 def test_the_page_at_the_root_is_html_with_a_content_policy(api: Caller) -> None:
     response: httpx.Response = api.get("/")
     assert response.headers["content-type"].startswith("text/html")

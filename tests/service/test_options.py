@@ -80,8 +80,10 @@ def test_a_model_that_cannot_refine_says_so(nearest: Caller) -> None:
     body = {"mesh": ball(), "model": "bodies", "refine": True}
     said = problem(nearest.post("/v1/correspondence", json=body), 422, "refine")
     assert said == "model 'bodies' cannot refine its answers"
-    said = problem(nearest.post("/v1/node-labels?refine=true", json={"graph": ring()}), 422)
-    assert "model 'cora' cannot refine" in said
+    for value in ("true", "false"):
+        url = f"/v1/node-labels?refine={value}"
+        said = problem(nearest.post(url, json={"graph": ring()}), 422, "refine")
+        assert said == "does not apply to node-labels"
     for wrong, want in ((1, "valid boolean"), ("yes", "valid boolean")):
         body = {"mesh": ball(), "refine": wrong}
         assert want in problem(nearest.post("/v1/correspondence", json=body), 422, "refine")

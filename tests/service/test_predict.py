@@ -391,6 +391,26 @@ def test_headers_and_queries_are_checked(
     assert path is not None or "errors" not in response.json()
 
 
+@pytest.mark.parametrize(("task", "graph"), [("node-labels", ring()), ("graph-label", picture())])
+def test_what_does_not_apply_to_a_task_is_refused_in_the_query_as_in_the_body(
+    api: Caller, task: str, graph: dict[str, Any]
+) -> None:
+    for name, value, word in (("top_k", 5, "5"), ("refine", True, "true")):
+        problem(api.post(f"/v1/{task}", json={"graph": graph, name: value}), 422, name)
+        response = api.post(f"/v1/{task}?{name}={word}", json={"graph": graph})
+        assert problem(response, 422, name) == f"does not apply to {task}"
+    image = api.post("/v1/graph-label?top_k=2", content=b"", headers={"Content-Type": "image/png"})
+    problem(image, 422, "top_k")
+
+
+def test_too_many_words_to_include_are_413_in_the_query_as_in_the_body(api: Caller) -> None:
+    words = ["points"] * 21
+    body = api.post(_TASK, json={"mesh": ball(), "include": words})
+    query = api.post(f"{_TASK}?include={','.join(words)}", json={"mesh": ball()})
+    said = problem(body, 413, "include")
+    assert said == problem(query, 413, "include") == "include must have at most 20 rows, got 21"
+
+
 def test_a_file_that_needs_too_much_memory_is_413(
     api: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

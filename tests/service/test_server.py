@@ -287,6 +287,10 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
         ({"device": "tpu"}, "must be cpu, cuda or cuda:<number>, got 'tpu'"),
         ({"tls_cert": "a.pem"}, "--tls-cert and --tls-key go together"),
         ({"default_models": "cora"}, "must look like task=name"),
+        (
+            {"default_models": "correspondance=bodies"},
+            "task must be one of correspondence, node-labels, graph-label, got 'correspondance'",
+        ),
         ({"port": 70000}, "less than or equal to 65535"),
         ({"bogus": 1}, "Extra inputs are not permitted"),
     ],
