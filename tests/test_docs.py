@@ -12,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import typer
 
 from service.app import create_app
 from service.cli import app as command_line
@@ -85,14 +86,19 @@ def test_every_command_of_a_page_runs(page: Path, service: str, tmp_path: Path) 
 def test_what_is_only_shown_exists(page: Path) -> None:
     """Commands too long for a test: their make targets, subcommands and flags are real."""
     makefile = (ROOT / "Makefile").read_text()
-    commands = {command.callback.__name__ for command in command_line.registered_commands}
+    commands = typer.main.get_command(command_line).commands
     for kind, text in blocks(page):
         if kind != "console":
             continue
         for target in re.findall(r"^make ([\w-]+)", text, re.M):
             assert re.search(rf"^([\w-]+ )*{target}[ :]", makefile, re.M), f"no target {target}"
-        for command in re.findall(r"^splinecnn ([\w-]+)", text, re.M):
+        for command, rest in re.findall(
+            r"^splinecnn ([\w-]+)(.*)", text.replace("\\\n", " "), re.M
+        ):
             assert command in commands, f"no command {command}"
+            known = {name for p in commands[command].params for name in p.opts + p.secondary_opts}
+            for flag in re.findall(r"(?<!\S)--?[A-Za-z][\w-]*", rest):
+                assert flag in known, f"{command} has no {flag}"
 
 
 def test_every_setting_is_told_as_it_is() -> None:
