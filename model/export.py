@@ -128,14 +128,6 @@ def export_bundle(
     return write_bundle(repository, manifest, files, key)
 
 
-def export_all(zoo: Path, repository: Path, with_onnx: bool = True) -> list[Path]:
-    """Export every network of a zoo."""
-    found = sorted(path.parent for path in zoo.glob("*/model.json"))
-    if not found:
-        raise BundleError(f"{zoo} holds no networks (no */model.json)")
-    return [export_bundle(path, repository, with_onnx) for path in found]
-
-
 def arguments(
     graphs: Sequence[Graph], top_k: int = 1, refine: int | None = None
 ) -> dict[str, Tensor | int]:

@@ -10,7 +10,7 @@ import torch
 from model import export
 from model.bundle import open_bundle
 from model.errors import BundleError
-from model.export import arguments, compare, export_all, export_bundle, run
+from model.export import arguments, compare, export_bundle, run
 from model.graph import Coordinates, Graph
 from model.nets import NodeNet, SuperpixelNet
 from model.onnx_export import export_onnx, run_onnx
@@ -253,11 +253,3 @@ def test_a_given_sample_is_used_and_checked(tmp_path):
     (directory / "sample.json").write_text("{")
     with pytest.raises(BundleError, match="sample.json is not JSON"):
         export_bundle(directory, tmp_path / "bundles", with_onnx=False)
-
-
-def test_a_whole_zoo_is_exported_and_an_empty_one_refused(tmp_path):
-    zoo = make_toy_zoo(tmp_path / "zoo", "toy-nodes", "toy-superpixels")
-    paths = export_all(zoo, tmp_path / "bundles", with_onnx=False)
-    assert [path.parent.name for path in paths] == ["toy-nodes", "toy-superpixels"]
-    with pytest.raises(BundleError, match="holds no networks"):
-        export_all(tmp_path / "bundles", tmp_path / "more")
