@@ -2,12 +2,12 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +29,10 @@ from model.problems import NodeLabels, gather_graphs
 from model.recipes import RECIPES
 from model.sweep import compare_splines
 from model.tasks import image_graph, mesh_graph
-from model.zoo import read_zoo, write_zoo
+from model.zoo import read_entry, read_zoo, write_zoo
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None]  # done, of how many
 
 BATCH = 100  # digits scored at a time
 RADII = np.linspace(0, 0.1, 201)  # of the Princeton curve, as shares of the diameter
@@ -44,22 +47,27 @@ def evaluate(
     runs: int = 0,
     record: bool = False,
     splines: int = 0,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Score a zoo entry or a bundle on its test data; write scores.json and pictures to `out`.
 
     `task` says which data, if the network does not; `limit` takes only the first test graphs;
     `runs` also trains Cora's network that many times; `record` writes the scores into model.json;
-    `splines` also trains the superpixel network for that many steps with every spline degree.
+    `splines` also trains the superpixel network for that many steps with every spline degree;
+    `progress` is told how many of the test graphs are done.
     """
+    if (model / "model.json").exists():
+        _check_net(read_entry(model).net)  # before an export that would take its time
     with tempfile.TemporaryDirectory() as scratch:
         zoo = not (model / "manifest.json").exists()
         path = export_bundle(model, Path(scratch), with_onnx=False) if zoo else model
         bundle = open_bundle(path)
         task = task or bundle.manifest.source.get("data", {}).get("training")
         out.mkdir(parents=True, exist_ok=True)
-        scores = _score(bundle, task, data, out, limit)
+        _check_net(bundle.manifest.source.get("net"))
+        scores = _score(bundle, task, data, out, limit, progress)
     if task == "cora" and runs:
-        scores |= repeat_cora(data, runs, out=out)
+        scores |= repeat_cora(data, runs, out=out, progress=progress)
     if task == "mnist-superpixels" and splines:
         compare_splines(data, out, splines)
     (out / "scores.json").write_text(json.dumps(scores, indent=2) + "\n")
@@ -71,27 +79,35 @@ def evaluate(
     return scores
 
 
-def _score(
-    bundle: Bundle, task: str | None, data: Path, out: Path, limit: int | None
-) -> dict[str, Any]:
-    if bundle.manifest.source.get("net") == "any-mesh":
+def _check_net(net: str | None) -> None:
+    if net == "any-mesh":
         raise UnsupportedTask("this network is measured by: python -m model.anymesh evaluate DATA")
+
+
+def _score(
+    bundle: Bundle,
+    task: str | None,
+    data: Path,
+    out: Path,
+    limit: int | None,
+    progress: Progress | None,
+) -> dict[str, Any]:
     module = torch.jit.load(bundle.file("model.ts"))
     module.eval()
     if task == "bodies":
-        return score_meshes(module, load_bodies(data), out, limit)
+        return score_meshes(module, load_bodies(data), out, limit, progress)
     if task == "faust":
-        return score_meshes(module, load_faust(data), out, limit)
+        return score_meshes(module, load_faust(data), out, limit, progress)
     if task == "meshes":
-        return score_meshes(module, load_mesh_folder(data), out, limit)
+        return score_meshes(module, load_mesh_folder(data), out, limit, progress)
     if task == "cora":
         return score_nodes(module, load_cora(data))
     if task == "graph":
         return score_nodes(module, load_graph_file(data))
     if task == "mnist-superpixels":
-        return score_superpixels(module, load_superpixels(data)[1], out, limit)
+        return score_superpixels(module, load_superpixels(data)[1], out, limit, progress)
     if task == "mnist-grid":
-        return score_grids(module, load_digits(data)[1], out, limit)
+        return score_grids(module, load_digits(data)[1], out, limit, progress)
     raise UnsupportedTask(f"the network does not say what it was trained on; task={task!r}")
 
 
@@ -103,13 +119,20 @@ def _answer(module: Any, graphs: Sequence[Graph]) -> Tensor:
 
 
 def score_meshes(
-    module: Any, meshes: Meshes, out: Path, limit: int | None = None
+    module: Any,
+    meshes: Meshes,
+    out: Path,
+    limit: int | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Exact hits, and the Princeton curve by geodesics on the reference."""
     surface = Surface(meshes.reference, meshes.faces)
     shapes = meshes.test[:limit]
     found = np.stack(
-        [_answer(module, [mesh_graph(shape, meshes.faces)])[:, 0].numpy() for shape in shapes]
+        [
+            _answer(module, [mesh_graph(shape, meshes.faces)])[:, 0].numpy()
+            for shape in _watched(list(shapes), progress)
+        ]
     )
     errors = np.stack([surface.errors(answer) for answer in found])  # [n, V]
     plots.draw_curve(RADII, princeton_curve(errors, RADII), out / "princeton.png")
@@ -135,26 +158,44 @@ def score_nodes(module: Any, data: NodeData) -> dict[str, Any]:
 
 
 def score_superpixels(
-    module: Any, graphs: DigitGraphs, out: Path, limit: int | None = None
+    module: Any,
+    graphs: DigitGraphs,
+    out: Path,
+    limit: int | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     chosen = np.arange(len(graphs.labels))[:limit]
-    parts = (gather_graphs(graphs, part) for part in _parts(chosen))
+    parts = (gather_graphs(graphs, part) for part in _watched(_parts(chosen), progress))
     with torch.inference_mode():
         found = np.concatenate([module(*part)[0].argmax(1).numpy() for part in parts])
     return _digit_scores(found, graphs.labels[chosen], out)
 
 
-def score_grids(module: Any, digits: Digits, out: Path, limit: int | None = None) -> dict[str, Any]:
+def score_grids(
+    module: Any,
+    digits: Digits,
+    out: Path,
+    limit: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     images, labels = digits.images[:limit], digits.labels[:limit]
     found = [
         _answer(module, [image_graph(image, "grid") for image in images[part]]).argmax(1).numpy()
-        for part in _parts(np.arange(len(images)))
+        for part in _watched(_parts(np.arange(len(images))), progress)
     ]
     return _digit_scores(np.concatenate(found), labels, out)
 
 
-def _parts(chosen: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    return iter(np.array_split(chosen, max(1, len(chosen) // BATCH)))
+def _parts(chosen: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    return np.array_split(chosen, max(1, len(chosen) // BATCH))
+
+
+def _watched(items: Sequence[T], progress: Progress | None) -> Iterator[T]:
+    """The items, each told when it is done."""
+    for done, item in enumerate(items, 1):
+        yield item
+        if progress is not None:
+            progress(done, len(items))
 
 
 def _digit_scores(found: NDArray[np.int64], labels: NDArray[np.int64], out: Path) -> dict[str, Any]:
@@ -163,12 +204,17 @@ def _digit_scores(found: NDArray[np.int64], labels: NDArray[np.int64], out: Path
 
 
 def repeat_cora(
-    data: Path, runs: int = 100, processes: int = 2, out: Path | None = None
+    data: Path,
+    runs: int = 100,
+    processes: int = 2,
+    out: Path | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Train Cora's network from `runs` seeds and test each: mean and standard deviation."""
     context = get_context("spawn")  # a forked torch may hang in its threads
     with ProcessPoolExecutor(processes, context) as pool:
-        accuracy = np.array(list(pool.map(_run_cora, [data] * runs, range(runs))))
+        found = pool.map(_run_cora, [data] * runs, range(runs))
+        accuracy = np.array([next(found) for _ in _watched(range(runs), progress)])
     if out is not None:
         plots.draw_runs(100 * accuracy, out / "runs.png")
     return {

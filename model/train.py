@@ -48,7 +48,7 @@ class Trained:
 def prepare_data(task: str, data: Path, progress: Callable[[int, int], None] | None = None) -> Path:
     """Make the data of a task in a directory, or check that it is there."""
     if task == "bodies":
-        return make_bodies(data)
+        return make_bodies(data, progress=progress)
     if task == "mnist-superpixels":
         return make_superpixels(data, progress)
     checks: dict[str, Callable[[Path], Any]] = {

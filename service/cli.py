@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -57,6 +58,16 @@ def main() -> None:
 def _fail(why: str) -> NoReturn:
     _err.print("[bold red]error:[/]", Text(why), soft_wrap=True)
     sys.exit(1)
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on the terminal while something goes on; call it with what is done, of how many."""
+    from rich.progress import Progress
+
+    with Progress(console=_err, transient=True) as progress:
+        bar = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)
 
 
 def _flag(name: str, kind: Any, text: str) -> inspect.Parameter:
@@ -265,29 +276,27 @@ def evaluate(
     """
     from model.evaluate import evaluate as run
 
-    scores = run(model, data, out, task, limit, runs, record, splines)
+    with _bar(model.name) as progress:
+        scores = run(model, data, out, task, limit, runs, record, splines, progress)
     for name, value in scores.items():
         _out.print(f"{name}: {value}")
 
 
 @app.command()
 def data(
-    task: Annotated[str, typer.Argument(help="cora, mnist-superpixels, mnist-grid or bodies.")],
+    task: Annotated[
+        str, typer.Argument(help="cora, mnist-superpixels, mnist-grid, bodies or faust.")
+    ],
     data: Data = Path("data"),
 ) -> None:
     """Check or make the data of a task, and say where people get what is missing.
 
     Example: splinecnn data bodies --data data
     """
-    from rich.progress import Progress
-
     from model.train import prepare_data
 
-    with Progress(console=_err, transient=True) as progress:
-        bar = progress.add_task(task, total=None)
-        where = prepare_data(
-            task, data, lambda done, total: progress.update(bar, completed=done, total=total)
-        )
+    with _bar(task) as progress:
+        where = prepare_data(task, data, progress)
     _out.print(f"the data of {task} is in {where}")
 
 

@@ -38,7 +38,8 @@ class ServiceError(Exception):
 
     def __init__(self, status: int, detail: str, errors: Sequence[Mapping[str, str]] = ()) -> None:
         fields = "".join(f"\n  {error['path']}: {error['message']}" for error in errors)
-        super().__init__(f"{status}: {detail}{fields if len(errors) > 1 else ''}")
+        number = f"{status}: " if status else ""  # 0 is nobody's: there was no answer
+        super().__init__(f"{number}{detail}{fields if len(errors) > 1 else ''}")
         self.status, self.detail, self.errors = status, detail, list(errors)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from model.errors import InvalidGraph
+from model.errors import BundleError, InvalidGraph
 from model.graph import GRAPH_LABEL, NODE_LABELS
 from service.client import AsyncClient
 from service.settings import Settings
@@ -216,6 +216,8 @@ def list_models(models: Path, against: str | None) -> Table:
         from model.bundle import open_bundle
 
         paths = sorted(models.glob("*/*/manifest.json"))
+        if not paths:
+            raise BundleError(f"there are no bundles in {models}/: make them with splinecnn export")
         served = [vars(open_bundle(path.parent).manifest) for path in paths]
     table = Table("name", "version", "task", "scores", box=None, pad_edge=False)
     for model in served:

@@ -1,5 +1,6 @@
 """Human bodies in many shapes and poses, made with anny, all with the template's vertex order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,16 +68,30 @@ def load_bodies(data: Path) -> Meshes:
     return Meshes(**{name: arrays[name] for name in Meshes.__dataclass_fields__})
 
 
-def make_bodies(data: Path, census: Census | None = None) -> Path:
+def make_bodies(
+    data: Path,
+    census: Census | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
     """Draw people and poses, pose them, and write bodies.npz."""
     census = census or Census()
+    total, made = census.train + census.validation + census.test, 0
+
+    def told(count: int) -> None:
+        nonlocal made
+        made += count
+        if progress is not None:
+            progress(made, total)
+
     body = load_anny()
     with np.load(TEMPLATE) as file:
         template = {name: file[name] for name in file.files}
     vertex_index = torch.from_numpy(template["anny_vertex_index"].astype(np.int64))
     parts = {
         # a part draws from a stream of its own: more training bodies leave the test as it was
-        name: _pose_people(body, vertex_index, count, np.random.default_rng((census.seed, part)))
+        name: _pose_people(
+            body, vertex_index, count, np.random.default_rng((census.seed, part)), told
+        )
         for part, (name, count) in enumerate(
             [("train", census.train), ("validation", census.validation), ("test", census.test)]
         )
@@ -103,7 +118,11 @@ def load_anny() -> Any:
 
 
 def _pose_people(
-    body: Any, vertex_index: Tensor, count: int, rng: np.random.Generator
+    body: Any,
+    vertex_index: Tensor,
+    count: int,
+    rng: np.random.Generator,
+    told: Callable[[int], None],
 ) -> NDArray[np.float32]:
     out = []
     for start in range(0, count, BATCH):
@@ -118,6 +137,7 @@ def _pose_people(
                 local_changes_kwargs=_draw_changes(body.local_change_labels, n, rng),
             )
         out.append(posed["vertices"][:, vertex_index].float().numpy())
+        told(n)
     return np.concatenate(out)
 
 

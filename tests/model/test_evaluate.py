@@ -57,7 +57,11 @@ def test_a_perfect_network_scores_one(sphere: trimesh.Trimesh, tmp_path: Path):
 
         return torch.arange(len(vertices))[:, None], torch.ones(len(vertices), 1)
 
-    scores = score_meshes(knows_all, meshes, tmp_path)
+    told: list[tuple[int, int]] = []
+    scores = score_meshes(
+        knows_all, meshes, tmp_path, progress=lambda done, total: told.append((done, total))
+    )
+    assert told == [(1, 3), (2, 3), (3, 3)]
     assert scores["exact"] == scores["within_5_percent"] == 1 and scores["test_shapes"] == 3
     for name in ("princeton.png", "errors.png"):
         assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
@@ -70,7 +74,12 @@ def test_a_zoo_entry_is_scored_drawn_and_recorded(tmp_path: Path):
         x_train=digits.images, y_train=digits.labels, x_test=digits.images, y_test=digits.labels,
     )  # fmt: skip
     zoo = make_toy_zoo(tmp_path / "zoo", "toy-grid") / "toy-grid"
-    scores = evaluate(zoo, tmp_path, tmp_path / "out", "mnist-grid", limit=10, record=True)
+    told: list[tuple[int, int]] = []
+    scores = evaluate(
+        zoo, tmp_path, tmp_path / "out", "mnist-grid", limit=10, record=True,
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert told == [(1, 1)]
     assert scores["test_graphs"] == 10 and 0 <= scores["accuracy"] <= 1
     assert json.loads((tmp_path / "out" / "scores.json").read_text()) == scores
     assert read_entry(zoo).scores == scores

@@ -20,7 +20,7 @@ from rich.console import Console
 from service import cli
 from service.predict import _headline
 from service.settings import Settings
-from tests.toys import make_nearest_bundle
+from tests.toys import make_nearest_bundle, make_toy_zoo
 
 
 class Done(NamedTuple):
@@ -64,7 +64,7 @@ def test_help_lists_every_command(splinecnn: Command) -> None:
         "evaluate",
         "data",
         "bench",
-        "bench",
+        "sign",
         "doctor",
     ):
         assert f" {command} " in shown
@@ -201,6 +201,53 @@ def test_doctor_finds_bundles_and_says_what_is_wrong(
 def test_export_says_when_there_is_nothing_to_do(splinecnn: Command, tmp_path: Path) -> None:
     done = splinecnn("export", "--all", "--zoo", tmp_path)
     assert done.returncode == 1 and "nothing to export" in done.stderr
+
+
+def test_export_takes_names_directories_or_the_whole_zoo(
+    splinecnn: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zoo = make_toy_zoo(tmp_path / "zoo", "toy-nodes", "toy-superpixels")
+    asked: list[Path] = []
+
+    def export(source: Path, out: Path, key: object) -> Path:
+        asked.append(source)
+        return out / source.name / "1"
+
+    monkeypatch.setattr("model.export.export_bundle", export)
+    for names, found in (
+        (["--all"], ["toy-nodes", "toy-superpixels"]),
+        (["toy-nodes"], ["toy-nodes"]),
+        ([zoo / "toy-superpixels"], ["toy-superpixels"]),
+    ):
+        done = splinecnn("export", *names, "--zoo", zoo, "--out", tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert asked == [zoo / name for name in found]
+        asked.clear()
+
+
+def test_models_says_when_there_are_none(splinecnn: Command, tmp_path: Path) -> None:
+    done = splinecnn("models", "--models", tmp_path / "nowhere")
+    assert done.returncode == 1 and "there are no bundles in" in done.stderr
+    done = splinecnn("models", "--against", "http://127.0.0.1:1")
+    assert done.returncode == 1 and done.stderr.startswith("error: cannot reach")
+
+
+def test_long_work_shows_a_bar(
+    splinecnn: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_err", Console(stderr=True, force_terminal=True, width=100))
+
+    def work(*arguments: object) -> dict[str, object]:
+        *_, progress = arguments
+        progress(3, 4)  # type: ignore[operator]
+        return {}
+
+    monkeypatch.setattr("model.evaluate.evaluate", work)
+    monkeypatch.setattr("model.train.prepare_data", work)
+    for command in (["evaluate", tmp_path / "bodies"], ["data", "bodies"]):
+        shown = splinecnn(*command).stderr
+        assert "bodies" in shown and "75%" in shown
+    assert "faust" in splinecnn("data", "--help").stdout
 
 
 def test_train_refuses_an_unknown_task(splinecnn: Command, tmp_path: Path) -> None:

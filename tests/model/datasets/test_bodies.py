@@ -35,7 +35,11 @@ class MadeBody:
 
 def test_no_person_is_in_two_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "anny", SimpleNamespace(Anny=lambda local_changes: MadeBody()))
-    make_bodies(tmp_path, Census(train=25, validation=2, test=3))
+    monkeypatch.setattr(bodies, "BATCH", 20)
+    told: list[tuple[int, int]] = []
+    census = Census(train=25, validation=2, test=3)
+    make_bodies(tmp_path, census, lambda done, total: told.append((done, total)))
+    assert told == [(20, 30), (25, 30), (27, 30), (30, 30)]
     meshes = load_bodies(tmp_path)
     assert meshes.train.shape == (25, 6890, 3) and meshes.train.dtype == np.float32
     assert meshes.faces.shape == (13776, 3) and meshes.reference.shape == (6890, 3)
