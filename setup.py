@@ -118,6 +118,8 @@ def cpu_jobs(cxx: str, include: Path, extra: list[str]) -> list[tuple[Path, list
     if X86:
         common.append("-DSPLINECNN_X86")
     sources = sorted([*SOURCES.glob("*.cpp"), *SOURCES.glob("cpu/*.cpp")])
+    if not sources:  # nothing would link into a library that cannot be loaded
+        raise NotBuilt(f"no sources in {SOURCES}")
     return [
         (path, [*common, *SIMD_FLAGS.get(path.name, [])])
         for path in sources

@@ -1,9 +1,12 @@
-"""Building the operator with a compiler, without one, and without nvcc."""
+"""Building the operator with a compiler, without one, without nvcc, and from an archive."""
 
 import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
+import venv
 from pathlib import Path
 
 import pytest
@@ -74,3 +77,63 @@ def test_without_nvcc_the_operator_is_built_for_the_cpu(copy):
     # on CUDA plain torch stands in, so a kernel is registered there either way
     assert use(copy) == "True True\n"
     assert "but no nvcc found" in build(copy, SPLINECNN_CUDA="1", CUDA_HOME="nowhere").stderr
+
+
+def test_without_sources_plain_torch_is_used(copy):
+    shutil.rmtree(copy / "ops" / "csrc")
+    done = build(copy)
+    assert done.returncode == 0, done.stderr
+    assert "plain torch will be used, slowly: no sources in" in done.stderr
+    assert not (copy / "ops" / "_C.so").exists()
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution, made beside the tree so that nothing is written into it."""
+    folder = tmp_path_factory.mktemp("archive")
+    skip = shutil.ignore_patterns("*.so", "*.part", "__pycache__", "node_modules")
+    for name in ("ops", "model", "service"):
+        shutil.copytree(ROOT / name, folder / name, ignore=skip)
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    command = [sys.executable, "setup.py", "--quiet", "sdist"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return next((folder / "dist").glob("*.tar.gz"))
+
+
+def test_the_source_distribution_holds_all_that_is_built_and_installed(archive):
+    with tarfile.open(archive) as held:
+        names = {name.partition("/")[2] for name in held.getnames()}
+    wanted = ["setup.py", "pyproject.toml", "LICENSE", "ops/schemas.inc"]
+    for pattern in ("ops/csrc/**/*", "ops/*.py", "model/**/*.py", "model/datasets/*.npz",
+                    "service/**/*.py", "service/viewer/*.*", "service/viewer/src/**/*",
+                    "service/viewer/dist/**/*"):  # fmt: skip
+        files = [path for path in ROOT.glob(pattern) if path.is_file()]
+        wanted += [
+            str(path.relative_to(ROOT)) for path in files if "node_modules" not in path.parts
+        ]
+    assert set(wanted) <= names, set(wanted) - names
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_source_distribution_can_be_installed_and_used(archive, tmp_path):
+    if not any(map(shutil.which, ("g++", "c++", "clang++"))):
+        pytest.skip("no C++ compiler here")
+    venv.create(tmp_path / "venv")
+    python = tmp_path / "venv" / "bin" / "python"
+    # torch and the others are lent by this environment
+    site = next((tmp_path / "venv" / "lib").glob("python*/site-packages"))
+    (site / "beside.pth").write_text(sysconfig.get_path("purelib"))
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPLINECNN_", "PYTHONPATH"))}
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index",
+         "--disable-pip-version-check", "--no-deps", "--no-build-isolation",
+         "--ignore-installed", str(archive)],
+        check=True, env={**kept, "SPLINECNN_REQUIRE_NATIVE": "1", "SPLINECNN_CUDA": "0"},
+    )  # fmt: skip
+    use = f"{USE}\nimport service.app, model.datasets; print(ops.__file__)"
+    done = subprocess.run([python, "-c", use], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"True True\n{site / 'ops' / '__init__.py'}\n"
+    assert not (site / "ops" / "csrc").exists()
