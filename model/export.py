@@ -92,9 +92,7 @@ def export_bundle(
         try:
             from model.onnx_export import export_onnx, run_onnx
         except ModuleNotFoundError as error:
-            raise BundleError(
-                f"exporting needs {error.name}: pip install 'splinecnn-service[onnx]'"
-            ) from None
+            raise BundleError(f"exporting needs {error.name}: pip install '.[onnx]'") from None
         files["model.onnx"] = export_onnx(net)
         compare(expected, run_onnx(files["model.onnx"], inputs), "ONNX Runtime")
     manifest = Manifest(

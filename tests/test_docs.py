@@ -128,3 +128,8 @@ def test_every_command_is_told() -> None:
     readme = (ROOT / "README.md").read_text()
     for command in command_line.registered_commands:
         assert f"`splinecnn {command.callback.__name__}" in readme, command.callback.__name__
+
+
+def test_nothing_is_installed_by_a_name_that_is_not_published() -> None:
+    for file in [*PAGES, *(ROOT / "model").rglob("*.py"), *(ROOT / "ops").rglob("*.py")]:
+        assert "install 'splinecnn-service" not in file.read_text(), file

@@ -134,7 +134,7 @@ def start(bundles: Path) -> Iterator[Callable[[str], Served]]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NO_RAY, reason="Ray is not installed (pip install 'splinecnn-service[ray]')")
+@pytest.mark.skipif(NO_RAY, reason="Ray is not installed (pip install '.[ray]')")
 def test_a_killed_replica_loses_no_answer(start: Callable[[str], Served]) -> None:
     served = start("2")
     wait(lambda: len(served.replicas()) == 2, 60)
@@ -150,7 +150,7 @@ def test_a_killed_replica_loses_no_answer(start: Callable[[str], Served]) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NO_RAY, reason="Ray is not installed (pip install 'splinecnn-service[ray]')")
+@pytest.mark.skipif(NO_RAY, reason="Ray is not installed (pip install '.[ray]')")
 @pytest.mark.timeout(600)
 def test_replicas_grow_under_load_and_shrink_after_it(start: Callable[[str], Served]) -> None:
     served = start("1:2")
@@ -173,7 +173,7 @@ def test_replicas_grow_under_load_and_shrink_after_it(start: Callable[[str], Ser
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(NO_RAY, reason="Ray is not installed (pip install 'splinecnn-service[ray]')")
+@pytest.mark.skipif(NO_RAY, reason="Ray is not installed (pip install '.[ray]')")
 def test_stopping_ends_cleanly(start: Callable[[str], Served]) -> None:
     served = start("1")
     served.process.send_signal(signal.SIGTERM)

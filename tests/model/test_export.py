@@ -192,7 +192,7 @@ def test_without_onnx_the_export_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     for name in ("export", "pooling", "spline", "graph"):
         monkeypatch.delitem(sys.modules, f"model.onnx_{name}")
-    with pytest.raises(BundleError, match=r"pip install 'splinecnn-service\[onnx\]'"):
+    with pytest.raises(BundleError, match=r"pip install '\.\[onnx\]'"):
         export_bundle(zoo / "toy-nodes", tmp_path / "bundles")
 
 
