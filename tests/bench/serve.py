@@ -47,6 +47,10 @@ from tests.load.caller import closed_loop  # noqa: E402
 
 warnings.simplefilter("ignore")
 
+# of several models of a task the ones that are measured
+SMALL, MESH = "mnist-superpixels", "bodies"
+LABEL, MATCH = f"/v1/graph-label?model={SMALL}", f"/v1/correspondence?model={MESH}"
+
 
 def globe(rings: int = 82, segments: int = 84) -> tuple[np.ndarray, np.ndarray]:
     """A sphere with the 6,890 vertices and 13,776 faces of a body."""
@@ -66,7 +70,7 @@ def globe(rings: int = 82, segments: int = 84) -> tuple[np.ndarray, np.ndarray]:
 
 
 def superpixels(nodes: int, seed: int) -> dict[str, Any]:
-    """A planar graph of about 75 nodes, each joined to its six nearest."""
+    """A planar graph, each node joined to its six nearest."""
     rng = np.random.default_rng(seed)
     positions = rng.random((nodes, 2)) * 28
     distance = np.linalg.norm(positions[:, None] - positions[None], axis=2)
@@ -80,16 +84,21 @@ def superpixels(nodes: int, seed: int) -> dict[str, Any]:
     }
 
 
+def digits(count: int = 64) -> list[dict[str, Any]]:
+    """Graphs of 51 to 75 nodes, as 75 superpixels leave them."""
+    return [superpixels(51 + seed % 25, seed) for seed in range(count)]
+
+
 def make_bundles(root: Path) -> Path:
     torch.manual_seed(0)
     vertices, faces = globe()
-    body = ZooEntry("bodies", "correspondence", {}, "cartesian", reference="reference.ply")
+    body = ZooEntry(MESH, "correspondence", {}, "cartesian", reference="reference.ply")
     cora = ZooEntry("cora", "node", {}, "degree")
-    digits = ZooEntry("mnist-superpixels", "superpixels", {}, "cartesian", image="superpixels")
-    for entry in (body, cora, digits):
+    small = ZooEntry(SMALL, "superpixels", {}, "cartesian", image="superpixels")
+    for entry in (body, cora, small):
         write_zoo(root / "zoo" / entry.name, entry, entry.build().state_dict())
     trimesh.Trimesh(vertices, faces, process=False).export(root / "zoo/bodies/reference.ply")
-    for entry in (body, cora, digits):
+    for entry in (body, cora, small):
         export_bundle(root / "zoo" / entry.name, root / "bundles", with_onnx=False)
     return root / "bundles"
 
@@ -159,8 +168,7 @@ async def engine_rate(settings: Settings, model: Model, seconds: float) -> float
     engine = Engine(settings, Metrics())
     engine.start()
     graphs = [
-        label_graph(g["num_nodes"], g["edges"], g["features"], g["positions"])
-        for g in (superpixels(50 + seed % 50, seed) for seed in range(64))
+        label_graph(g["num_nodes"], g["edges"], g["features"], g["positions"]) for g in digits()
     ]
     done = 0
     end = time.monotonic() + seconds
@@ -244,16 +252,16 @@ def quantile(times: list[float], q: float) -> float:
 
 
 def service(models: Path, seconds: float) -> None:
-    small = [orjson.dumps({"graph": superpixels(50 + seed % 50, seed)}) for seed in range(64)]
+    small = [orjson.dumps({"graph": graph}) for graph in digits()]
     vertices, faces = globe()
     mesh = orjson.dumps({"mesh": {"vertices": vertices.round(5).tolist(), "faces": faces.tolist()}})
     rates, alone = {}, {}
     for batching in (False, True):
         server = Server(models, batching=batching)
-        asyncio.run(server.load("/v1/graph-label", small, 4, 1))
-        times, _ = asyncio.run(server.load("/v1/graph-label", small, 16, seconds))
+        asyncio.run(server.load(LABEL, small, 4, 1))
+        times, _ = asyncio.run(server.load(LABEL, small, 16, seconds))
         rates[batching] = len(times) / seconds
-        times, _ = asyncio.run(server.load("/v1/graph-label", small, 1, seconds))
+        times, _ = asyncio.run(server.load(LABEL, small, 1, seconds))
         alone[batching] = quantile(times, 0.5)
         if batching:
             show("ready after", f"{server.ready_seconds:.1f} s", "<= 5")
@@ -276,8 +284,8 @@ def memory(models: Path) -> None:
     head = orjson.dumps({"inputs": specs})
     binary = f"Inference-Header-Content-Length: {len(head)}\r\n"
     for what, route, body, headers, status in (
-        ("JSON", "/v1/correspondence?model=bodies", orjson.dumps({"mesh": mesh}), "", 422),
-        ("binary tensors", "/v2/models/bodies/infer", head + tail, binary, 400),
+        ("JSON", MATCH, orjson.dumps({"mesh": mesh}), "", 422),
+        ("binary tensors", f"/v2/models/{MESH}/infer", head + tail, binary, 400),
     ):
         server = Server(models)
         peak = server.peak_mb(route, body, headers, status)
@@ -289,18 +297,18 @@ def memory(models: Path) -> None:
 
 
 def measured(server: Server, small: list[bytes], mesh: bytes, seconds: float) -> None:
-    times, answered = asyncio.run(server.load("/v1/correspondence", [mesh], 1, 2 * seconds))
+    times, answered = asyncio.run(server.load(MATCH, [mesh], 1, 2 * seconds))
     runs = [orjson.loads(answer)["timings_ms"]["run"] / 1000 for answer in answered]
     around = statistics.median(t - r for t, r in zip(times, runs, strict=True))
     show("one mesh over HTTP and JSON, p50", f"{statistics.median(times) * 1000:.1f} ms")
     share = around / statistics.median(runs)
     show("of which around the model run", f"{around * 1000:.2f} ms")
     show("around / model run", f"{share:.1%}", "<= 5%")
-    quiet, _ = asyncio.run(server.load("/v1/graph-label", small, 4, seconds))
+    quiet, _ = asyncio.run(server.load(LABEL, small, 4, seconds))
 
     async def beside() -> list[float]:
-        stream = asyncio.create_task(server.load("/v1/correspondence", [mesh], 2, seconds))
-        times, _ = await server.load("/v1/graph-label", small, 4, seconds)
+        stream = asyncio.create_task(server.load(MATCH, [mesh], 2, seconds))
+        times, _ = await server.load(LABEL, small, 4, seconds)
         await stream
         return times
 
@@ -323,11 +331,11 @@ def main() -> None:
         settings = Settings(models=models, watch_seconds=0)
         repository = Repository(settings, Metrics())
         repository.load_all()
-        codecs(repository.resolve("correspondence", None))
-        digits = repository.get("mnist-superpixels")
+        codecs(repository.get(MESH))
+        small = repository.get(SMALL)
         off = settings.model_copy(update={"batching": False})
         rates = {
-            name: asyncio.run(engine_rate(each, digits, arguments.seconds))
+            name: asyncio.run(engine_rate(each, small, arguments.seconds))
             for name, each in (("off", off), ("on", settings))
         }
         for name, rate in rates.items():
@@ -335,7 +343,7 @@ def main() -> None:
         show("on / off", f"{rates['on'] / rates['off']:.2f}", ">= 5")
         vertices, faces = globe()
         graph = mesh_graph(vertices, faces)
-        bare = repository.resolve("correspondence", None)
+        bare = repository.get(MESH)
         run = best_ms(lambda: bare.run([graph], 1, "cpu"), 5)
         show("bare model run of one mesh", f"{run:.1f} ms")
         show("of which packing", f"{best_ms(lambda: pack([graph])):.2f} ms")

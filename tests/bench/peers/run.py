@@ -29,9 +29,8 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from load import Outcome, Request, body_of, load  # noqa: E402
-from serve import globe, superpixels  # noqa: E402
+from serve import MESH, SMALL, digits, globe  # noqa: E402
 
-SMALL, MESH = "mnist-superpixels", "bodies"
 PACKAGES = {
     "litserve": ["litserve"],
     "bentoml": ["bentoml"],
@@ -44,10 +43,9 @@ Arrays = dict[str, np.ndarray]
 
 
 def graphs() -> list[Arrays]:
-    """Graphs of 50 to 99 nodes, every edge in both directions, as networks take them."""
+    """Graphs of 51 to 75 nodes, every edge in both directions, as networks take them."""
     made = []
-    for seed in range(64):
-        graph = superpixels(50 + seed % 50, seed)
+    for graph in digits():
         pairs = np.asarray(graph["edges"])
         pairs = np.unique(np.concatenate([pairs, pairs[:, ::-1]])[:, ::-1], axis=0)[:, ::-1]
         made.append(
