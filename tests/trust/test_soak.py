@@ -73,18 +73,18 @@ def add_extra(models: Path) -> None:
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_nothing_grows_and_nothing_slows(own_models: Path, features: int, tmp_path: Path) -> None:
-    add_extra(own_models)
+def test_nothing_grows_and_nothing_slows(all_models: Path, features: int, tmp_path: Path) -> None:
+    add_extra(all_models)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     with Server(
-        models=own_models,
+        models=all_models,
         admin_key="soak-admin",
         watch_seconds=TURN / 5,
         threads=1,
         env={"TMPDIR": str(temporary)},
     ) as server:
-        asyncio.run(soak(server, own_models, features))
+        asyncio.run(soak(server, all_models, features))
         assert server.stop() == 0
     assert list(temporary.iterdir()) == []
 
@@ -92,7 +92,7 @@ def test_nothing_grows_and_nothing_slows(own_models: Path, features: int, tmp_pa
 async def soak(server: Server, models: Path, features: int) -> None:
     asks = mixture(200, features)
     if not FULL:
-        asks = [ask for ask in asks if ask.kind in ("picture", "papers")]
+        asks = [ask for ask in asks if ask.kind in ("picture", "papers", "any-mesh")]
     seen: list[tuple[float, Vitals]] = []
     unrest = Unrest(server, models)
     async with callers(server.port) as pool:

@@ -12,6 +12,13 @@ import trimesh
 from tests.trust.trust_load import Ask, prepare
 
 HEAD = "Inference-Header-Content-Length"
+# what the default model for meshes can be asked for beside the correspondence
+WISHES: list[dict[str, Any]] = [
+    {"include": ["landmarks", "segments"]},
+    {"refine": True, "include": ["points", "reverse"]},
+    {},
+    {"refine": True, "top_k": 3},
+]
 
 
 def picture(nodes: int, rng: np.random.Generator) -> dict[str, Any]:
@@ -94,6 +101,15 @@ def ask_mesh_json(
     return prepare("mesh-json", "/v1/correspondence", text, headers, key)
 
 
+def ask_any_mesh(
+    subdivisions: int, rng: np.random.Generator, key: int, wish: dict[str, Any]
+) -> Ask:
+    """Of the model that answers when none is named."""
+    vertices, faces = lumpy(subdivisions, rng)
+    mesh = {"vertices": vertices.tolist(), "faces": faces.tolist()}
+    return prepare("any-mesh", "/v1/correspondence", {"mesh": mesh, **wish}, {}, key)
+
+
 def ask_mesh_file(kind: str, rng: np.random.Generator, key: int = 0) -> Ask:
     vertices, faces = lumpy(1, rng)
     content = trimesh.Trimesh(vertices, faces, process=False).export(file_type=kind)
@@ -107,8 +123,10 @@ def mixture(count: int, features: int, seed: int = 0) -> list[Ask]:
     asks: list[Ask] = []
     for key in range(count):
         turn = key % 20
-        if turn < 10:
+        if turn < 9:
             asks.append(ask_picture(int(rng.integers(3, 76)), rng, key))
+        elif turn == 9:
+            asks.append(ask_any_mesh(int(rng.integers(1, 3)), rng, key, WISHES[key // 20 % 4]))
         elif turn < 15:
             asks.append(ask_papers(int(rng.integers(2, 200)), features, rng, key))
         elif turn == 15:
