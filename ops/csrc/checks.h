@@ -121,6 +121,11 @@ inline void check_ints(const Tensor& t, const char* name, const Tensor& like, Sc
   fail(name, " must lie in [0, ", bound, "), got ", value, " at ", at);
 }
 
+// The caller knows a plan's group_weight only as the rows of the weights it was made for.
+[[noreturn]] inline void fail_weights(int64_t largest, int64_t rows) {
+  fail("weight must have at least ", largest + 1, " rows for this plan, got ", rows);
+}
+
 // Everything about `pseudo` and the kernel but the values, which live on the device.
 inline Spline check_spline(const Tensor& pseudo, const std::vector<int64_t>& kernel_size,
                            const std::vector<int64_t>& is_open, int64_t degree) {
@@ -142,6 +147,8 @@ inline Spline check_spline(const Tensor& pseudo, const std::vector<int64_t>& ker
                       ", got ", k, " in dimension ", d);
     SPLINECNN_REQUIRE(k < std::numeric_limits<int32_t>::max() / K,
                       "kernel_size must have a product below 2^31, too large in dimension ", d);
+    SPLINECNN_REQUIRE(is_open[d] == 0 || is_open[d] == 1, "is_open must be 0 or 1, got ",
+                      is_open[d], " in dimension ", d);
     spline.kernel_size[d] = int(k);
     spline.intervals[d] = int(is_open[d] ? k - degree : k);
     K *= k;

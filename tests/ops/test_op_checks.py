@@ -7,7 +7,6 @@ import pytest
 import torch
 from op_cases import make_case, spline
 
-import ops
 from ops import linear_top_k, spline_basis, spline_conv, spline_plan
 
 nan = float("nan")
@@ -49,7 +48,7 @@ def ints(tensor: torch.Tensor, at: int, value: int) -> torch.Tensor:
     return copy
 
 
-ALWAYS: list[tuple[Callable[[], Any], str]] = [
+CASES: list[tuple[Callable[[], Any], str]] = [
     (lambda: spline_basis(U[0], [3, 3], [1, 1]), r"pseudo must be \[E, D\]"),
     (lambda: spline_basis(U, [3, 3], [1, 1], 4), "degree must be 1, 2 or 3, got 4"),
     (lambda: spline_basis(U[:, :0], [], []), "at least one dimension, got none"),
@@ -63,10 +62,10 @@ ALWAYS: list[tuple[Callable[[], Any], str]] = [
     (lambda: plan(nodes=2), r"edge_index must lie in \[0, 2\), got 2 at \[0, 2\]"),
     (lambda: plan(sources=9, nodes=2), r"edge_index must lie in \[0, 2\), got 2 at \[1, 1\]"),
     (lambda: plan(EDGES - 1), r"edge_index must lie in \[0, 3\), got -1 at \[0, 0\]"),
-]  # fmt: skip
-
-NATIVE: list[tuple[Callable[[], Any], str]] = [
+    (lambda: spline_basis(U, [3, 3], [1, 2]), "is_open must be 0 or 1, got 2 in dimension 1"),
+    (lambda: plan(is_open=(-1, 1)), "is_open must be 0 or 1, got -1 in dimension 0"),
     (lambda: spline_basis(U.half(), [3, 3], [1, 1]), "must be float32 or float64, got float16"),
+    (lambda: spline_basis(U.long(), [3, 3], [1, 1]), "must be float32 or float64, got int64"),
     (lambda: spline_basis(torch.ones(1, 31), [2] * 31, [1] * 31),
      "product below 2\\^31, too large in dimension 30"),
     (lambda: spline_basis(U, [2**16, 2**16], [1, 1]), "product below 2\\^31"),
@@ -81,7 +80,7 @@ NATIVE: list[tuple[Callable[[], Any], str]] = [
     (lambda: conv(weight=CASE.weight.double()), "weight must be float32, got float64"),
     (lambda: conv(weight=CASE.weight[0]), r"weight must be \[K, M_in, M_out\], got \[64, 32\]"),
     (lambda: conv(weight=CASE.weight[:, 1:]), "weight must have size 64 in dimension 1"),
-    (lambda: conv(weight=CASE.weight[:2]), r"group_weight must lie in \[0, 2\)"),
+    (lambda: conv(weight=CASE.weight[:2]), "weight must have at least 6 rows for this plan, got 2"),
     (lambda: conv(root=CASE.root[1:]), "root must have size 64 in dimension 0"),
     (lambda: conv(root=CASE.root[:, 1:]), "root must have size 32 in dimension 1"),
     (lambda: conv(bias=CASE.bias[1:]), "bias must have size 32 in dimension 0"),
@@ -116,13 +115,33 @@ NATIVE: list[tuple[Callable[[], Any], str]] = [
 
 
 @pytest.mark.parametrize("inference", [False, True])
-@pytest.mark.parametrize("number", range(len(ALWAYS) + len(NATIVE)))
+@pytest.mark.parametrize("number", range(len(CASES)))
 def test_bad_argument_is_named(number, inference):
-    if number >= len(ALWAYS) and not ops.NATIVE:
-        pytest.skip("a check of the compiled kernels")
-    call, message = (ALWAYS + NATIVE)[number]
+    call, message = CASES[number]
     with torch.inference_mode(inference), pytest.raises(RuntimeError, match=message):
         call()
+
+
+def on_cpu(name: str, *arguments: Any) -> Any:
+    """The kernel of the CPU, whatever device its arguments are on."""
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+    return getattr(torch.ops.splinecnn, name).default.redispatch(keys, *arguments)
+
+
+def test_an_argument_on_another_device_is_named():
+    arrays = [PLAN.coef, PLAN.src, *PLAN[3:8]]
+    arguments = [CASE.x, CASE.weight, CASE.root, CASE.bias, *arrays, PLAN.num_nodes, []]
+    assert torch.equal(on_cpu("conv", *arguments), conv())
+    names = ["weight", "root", "bias", "coef", "src", "row_ptr", "row_node", "group_ptr"]
+    for at, name in enumerate([*names, "group_weight", "tile_ptr"], 1):
+        elsewhere = [*arguments[:at], arguments[at].to("meta"), *arguments[at + 1 :]]
+        with pytest.raises(RuntimeError, match=f"^{name} must be on the same device as the other"):
+            on_cpu("conv", *elsewhere)
+    kernel = (CASE.kernel_size, CASE.is_open, CASE.degree, 90, 90, True, False)
+    with pytest.raises(RuntimeError, match="edge_index must be on the same device as the other"):
+        on_cpu("plan", CASE.edge_index.to("meta"), CASE.pseudo, *kernel)
+    with pytest.raises(RuntimeError, match="bias must be on the same device as the other"):
+        on_cpu("head", torch.ones(2, 4), torch.ones(5, 4), torch.ones(5).to("meta"), 1)
 
 
 def test_arguments_need_not_be_contiguous():

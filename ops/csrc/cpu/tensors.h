@@ -1,6 +1,7 @@
 // Small helpers between torch tensors and the kernels' raw pointers.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <type_traits>
 
@@ -99,8 +100,11 @@ PlanView<T> view(const PlanTensors& plan, int64_t nodes, int64_t sources, int64_
   };
   SPLINECNN_REQUIRE(!out_of_order(v.tile_ptr, 0, v.tiles), "tile_ptr must not decrease");
   SPLINECNN_REQUIRE(!out_of_order(v.group_ptr, 0, G), "group_ptr must not decrease");
-  SPLINECNN_REQUIRE(!out_of_range(v.group_weight, 0, G, num_weights),
-                    "group_weight must lie in [0, ", num_weights, ")");
+  if (out_of_range(v.group_weight, 0, G, num_weights)) {
+    const auto [least, largest] = std::minmax_element(v.group_weight, v.group_weight + G);
+    SPLINECNN_REQUIRE(*least >= 0, "group_weight must lie in [0, ", num_weights, ")");
+    fail_weights(*largest, num_weights);
+  }
   FirstPlace row_ptr, row_node, src;
   for_each(v.tiles, [&](int64_t t) {
     const int64_t first = v.tile_ptr[t], last = v.tile_ptr[t + 1];
