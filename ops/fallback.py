@@ -4,6 +4,22 @@ import torch
 from torch import Tensor
 
 from ops import reference
+from ops.checks import (
+    check_basis,
+    check_conv,
+    check_count,
+    check_dims,
+    check_edges,
+    check_features,
+    check_floating,
+    check_gather,
+    check_head,
+    check_like,
+    check_plan,
+    check_pseudo,
+    check_size,
+    check_sparse,
+)
 from ops.geodesic import hierarchy as hierarchy
 from ops.geodesic import match as match
 from ops.pooling import pool as pool
@@ -69,6 +85,7 @@ def plan(
 ) -> tuple[Tensor, ...]:
     check_basis(pseudo, kernel_size, is_open, degree)
     check_edges(edge_index, pseudo, num_nodes, num_sources)
+    check_pseudo(pseudo)
     value, weight = reference.basis(pseudo, kernel_size, is_open, degree)
     S = value.size(1)
     source, target = edge_index[0].repeat_interleave(S), edge_index[1].repeat_interleave(S)
@@ -103,6 +120,9 @@ def transpose(
     num_nodes: int,
     num_sources: int,
 ) -> tuple[Tensor, ...]:
+    plan = (coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr)
+    check_floating(coef, "coef")
+    check_plan(plan, coef, num_nodes, num_sources, 2**31 - 1)
     _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
     entry = torch.arange(coef.numel(), device=coef.device)
     return _arrange(coef, target, src.long(), weight, entry, num_sources)
@@ -130,6 +150,9 @@ def conv(
     num_nodes: int,
     back: list[Tensor],
 ) -> Tensor:
+    plan = (coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr)
+    check_conv(x, weight, root, bias, num_nodes)
+    check_plan(plan, x, num_nodes, x.size(0), weight.size(0))
     rows = _gather_rows(x, coef, src, row_ptr)
     out = x.new_zeros(num_nodes, weight.size(2))
     node = row_node.long()
@@ -153,6 +176,11 @@ def conv_weight_grad(
     tile_ptr: Tensor,
     num_weights: int,
 ) -> Tensor:
+    plan = (coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr)
+    check_features(x)
+    check_like(grad, "grad", x, 2, "[num_nodes, M_out]")
+    check_count(num_weights, "num_weights")
+    check_plan(plan, x, grad.size(0), x.size(0), num_weights)
     rows = _gather_rows(x, coef, src, row_ptr)
     out = x.new_zeros(num_weights, x.size(1), grad.size(1))
     for g, p in enumerate(group_weight.tolist()):
@@ -173,6 +201,12 @@ def conv_coef_grad(
     group_weight: Tensor,
     tile_ptr: Tensor,
 ) -> Tensor:
+    plan = (coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr)
+    check_features(x)
+    check_like(grad, "grad", x, 2, "[num_nodes, M_out]")
+    check_conv(x, weight, None, None, grad.size(0))
+    check_size(grad, "grad", 1, weight.size(2))
+    check_plan(plan, x, grad.size(0), x.size(0), weight.size(0))
     rows = grad.new_empty(row_node.numel(), x.size(1))
     for g, p in enumerate(group_weight.tolist()):
         r = slice(int(group_ptr[g]), int(group_ptr[g + 1]))
@@ -194,6 +228,13 @@ def gather(
     num_nodes: int,
     back: list[Tensor],
 ) -> Tensor:
+    plan = (coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr)
+    check_gather(y)
+    if bias is not None:
+        check_like(bias, "bias", y, 1, "[C]")
+        check_size(bias, "bias", 0, y.size(2))
+    check_count(num_nodes, "num_nodes")
+    check_plan(plan, y, num_nodes, y.size(0), y.size(1))
     _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
     out = y.new_zeros(num_nodes, y.size(2))
     out.index_add_(0, target, coef[:, None] * y[src.long(), weight])
@@ -213,6 +254,12 @@ def gather_grad(
     num_weights: int,
 ) -> Tensor:
     """The gradient of `gather` for y; the plan is the transposed one. [num_sources, K, C]"""
+    plan = (coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr)
+    check_floating(grad, "grad")
+    check_dims(grad, "grad", 2, "[num_nodes, C]")
+    check_count(num_sources, "num_sources")
+    check_count(num_weights, "num_weights")
+    check_plan(plan, grad, num_sources, grad.size(0), num_weights)
     _, node, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
     out = grad.new_zeros(num_sources * num_weights, grad.size(1))
     out.index_add_(0, node * num_weights + weight, coef[:, None] * grad[src.long()])
@@ -230,6 +277,11 @@ def gather_coef_grad(
     group_weight: Tensor,
     tile_ptr: Tensor,
 ) -> Tensor:
+    plan = (coef, src, row_ptr, row_node, group_ptr, group_weight, tile_ptr)
+    check_gather(y)
+    check_like(grad, "grad", y, 2, "[num_nodes, C]")
+    check_size(grad, "grad", 1, y.size(2))
+    check_plan(plan, y, grad.size(0), y.size(0), y.size(1))
     _, target, weight = _entries(row_ptr, row_node, group_ptr, group_weight)
     return (grad[target] * y[src.long(), weight]).sum(1)
 
@@ -237,6 +289,10 @@ def gather_coef_grad(
 def basis_grad(
     grad: Tensor, pseudo: Tensor, kernel_size: list[int], is_open: list[int], degree: int
 ) -> Tensor:
+    check_basis(pseudo, kernel_size, is_open, degree)
+    check_like(grad, "grad", pseudo, 2, "[E, S]")
+    check_size(grad, "grad", 0, pseudo.size(0))
+    check_size(grad, "grad", 1, (degree + 1) ** pseudo.size(1))
     with torch.enable_grad():
         u = pseudo.detach().requires_grad_()
         value, _ = reference.basis(u, kernel_size, is_open, degree)
@@ -244,6 +300,7 @@ def basis_grad(
 
 
 def spmm(ptr: Tensor, index: Tensor, value: Tensor | None, dense: Tensor) -> Tensor:
+    check_sparse(ptr, index, value, dense, dense.size(0))
     row = torch.repeat_interleave(ptr.diff().long())
     picked = dense[index.long()] if value is None else value[:, None] * dense[index.long()]
     return dense.new_zeros(ptr.numel() - 1, dense.size(1)).index_add_(0, row, picked)
@@ -252,6 +309,9 @@ def spmm(ptr: Tensor, index: Tensor, value: Tensor | None, dense: Tensor) -> Ten
 def spmm_t(
     ptr: Tensor, index: Tensor, value: Tensor | None, dense: Tensor, num_columns: int
 ) -> Tensor:
+    check_sparse(ptr, index, value, dense, num_columns)
+    check_size(dense, "dense", 0, ptr.numel() - 1)
+    check_count(num_columns, "num_columns")
     row = torch.repeat_interleave(ptr.diff().long())
     picked = dense[row] if value is None else value[:, None] * dense[row]
     return dense.new_zeros(num_columns, dense.size(1)).index_add_(0, index.long(), picked)
@@ -261,56 +321,30 @@ def basis(
     pseudo: Tensor, kernel_size: list[int], is_open: list[int], degree: int
 ) -> tuple[Tensor, Tensor]:
     check_basis(pseudo, kernel_size, is_open, degree)
+    check_pseudo(pseudo)
     return reference.basis(pseudo, kernel_size, is_open, degree)
 
 
-head = reference.head
-elu, exp, softmax = reference.elu, reference.exp, reference.softmax
+def head(x: Tensor, weight: Tensor, bias: Tensor | None, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    check_head(x, weight, bias, k)
+    return reference.head(x, weight, bias, k)
+
+
+def elu(x: Tensor) -> Tensor:
+    check_floating(x, "x")
+    return reference.elu(x)
+
+
+def exp(x: Tensor) -> Tensor:
+    check_floating(x, "x")
+    return reference.exp(x)
+
+
+def softmax(x: Tensor) -> Tensor:
+    check_floating(x, "x")
+    check_dims(x, "x", 2, "[N, C]")
+    return reference.softmax(x)
 
 
 def simd_level() -> str:
     return "none"
-
-
-def check_basis(pseudo: Tensor, kernel_size: list[int], is_open: list[int], degree: int) -> None:
-    if pseudo.dim() != 2:
-        raise RuntimeError(f"pseudo must be [E, D], got {pseudo.dim()} dimensions")
-    D = pseudo.size(1)
-    if D < 1:
-        raise RuntimeError("pseudo must have at least one dimension, got none")
-    if not 1 <= degree <= 3:
-        raise RuntimeError(f"degree must be 1, 2 or 3, got {degree}")
-    if len(kernel_size) != D or len(is_open) != D:
-        raise RuntimeError(
-            f"kernel_size and is_open must have one entry per dimension of pseudo ({D}), "
-            f"got {len(kernel_size)} and {len(is_open)}"
-        )
-    for d, k in enumerate(kernel_size):
-        if k < degree + 1:
-            raise RuntimeError(
-                f"kernel_size must be at least degree + 1 = {degree + 1}, got {k} in dimension {d}"
-            )
-    outside = ~((pseudo >= 0) & (pseudo <= 1))
-    if bool(outside.any()):
-        e, d = torch.nonzero(outside)[0].tolist()
-        raise RuntimeError(
-            f"pseudo must lie in [0, 1], got {pseudo[e, d].item():g} at edge {e}, dimension {d}"
-        )
-
-
-def check_edges(edge_index: Tensor, pseudo: Tensor, num_nodes: int, num_sources: int) -> None:
-    if edge_index.dim() != 2 or edge_index.size(0) != 2:
-        raise RuntimeError(f"edge_index must be [2, E], got {list(edge_index.shape)}")
-    if edge_index.size(1) != pseudo.size(0):
-        raise RuntimeError(
-            f"edge_index and pseudo must have the same number of edges, "
-            f"got {edge_index.size(1)} and {pseudo.size(0)}"
-        )
-    for row, bound in ((0, num_sources), (1, num_nodes)):
-        bad = (edge_index[row] < 0) | (edge_index[row] >= bound)
-        if bool(bad.any()):
-            e = int(torch.nonzero(bad)[0])
-            raise RuntimeError(
-                f"edge_index must lie in [0, {bound}), "
-                f"got {int(edge_index[row, e])} at [{row}, {e}]"
-            )

@@ -61,6 +61,16 @@ def test_without_a_compiler_plain_torch_is_used_with_one_warning(copy):
     assert "plain torch will be used, slowly: no C++ compiler found" in done.stderr
     said = use(copy)
     assert said.startswith("False False ") and said.count("compiled operator is not installed") == 1
+    # and every bad argument is refused in the same words
+    (copy / "tests").mkdir()
+    for name in ("test_op_checks.py", "op_cases.py"):
+        shutil.copy(ROOT / "tests" / "ops" / name, copy / "tests")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "tests", "-p", "no:cacheprovider", "-n", "0"],
+        cwd=copy, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0 and " passed" in done.stdout, done.stdout[-4000:]
+    assert "compiled operator is not installed" in done.stdout
 
 
 def test_without_a_compiler_a_required_build_fails(copy):
