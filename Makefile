@@ -116,7 +116,7 @@ test-gpu: $(VENV)/.dev build
 	$(BIN)/python -m pytest -m gpu
 ## make sanitize     the CPU kernels under Address-, UndefinedBehavior- and ThreadSanitizer
 sanitize: $(VENV)/.dev
-	$(BIN)/python -m pytest -s -m slow tests/ops/test_sanitizers.py
+	$(BIN)/python -m pytest -s -m 'slow or not slow' tests/ops/test_sanitizers.py
 
 ## make trust        overload, faults, soak, truth, fuzz: about 50 minutes, figures to docs/trust.md
 trust: overload faults soak truth fuzz
@@ -126,14 +126,22 @@ trust: overload faults soak truth fuzz
 overload faults soak truth fuzz: $(VENV)/.dev build bundles
 	TRUST=full $(BIN)/python -m pytest $(TRUST_$@)
 	$(BIN)/python -m tests.trust.trust_results
+# the coverage fuzz needs atheris; where no wheel fits it is skipped, and says so
+fuzz: $(VENV)/.fuzz
+$(VENV)/.fuzz: $(VENV)/.dev
+	if SPLINECNN_SKIP_NATIVE=1 $(PIP) --no-build-isolation --only-binary atheris -e '.[fuzz]'; then touch $@; \
+	else echo "no atheris for this Python: the coverage fuzz will be skipped"; fi
 TRUST_overload := tests/trust/test_overload.py
 TRUST_faults := tests/trust/test_faults.py
 TRUST_soak := tests/trust/test_soak.py
 TRUST_truth := tests/trust/test_concurrent_truth.py
 TRUST_fuzz := tests/trust/test_long_fuzz.py tests/trust/test_coverage_fuzz.py
-## make audit        bandit over the code, then known faults of what is installed (needs network)
-audit: $(VENV)/.dev
+## make audit        bandit over the code, then known faults of all packages (needs network)
+audit: $(VENV)/.dev page
 	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive service model ops
+	@cd service/viewer && PATH="$$PATH:$(abspath $(BIN))" && said=$$(npm audit --package-lock-only 2>&1) && echo "$$said" || \
+	  { echo "$$said"; echo "$$said" | grep -q 'audit endpoint returned an error' && \
+	    echo "npm found no advisories within reach: the page's packages were not checked"; }
 	$(BIN)/pip-audit --progress-spinner off --skip-editable
 
 ## make clean        everything that was built
