@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <type_traits>
 #include <vector>
 
 #include "dispatch.h"
@@ -39,8 +40,16 @@ void expand(const Spline& spline, const T* pseudo, bool keep_zeros, bool divide,
             FirstPlace* outside) {
   const int64_t D = spline.D, lanes = block->lanes, count = block->count;
   T u[MAX_DIMS * MAX_LANES];
-  for (int64_t b = 0; b < count; ++b)
-    for (int64_t d = 0; d < D; ++d) u[d * lanes + b] = pseudo[block->unit[b] * D + d];
+  const auto spread = [&](auto dims) {
+    for (int64_t b = 0; b < count; ++b)
+      for (int64_t d = 0; d < dims; ++d) u[d * lanes + b] = pseudo[block->unit[b] * dims + d];
+  };
+  if (D == 2)
+    spread(std::integral_constant<int64_t, 2>());
+  else if (D == 3)
+    spread(std::integral_constant<int64_t, 3>());
+  else
+    spread(D);
   for (int64_t b = count; b < lanes; ++b) {  // lanes that are not wanted must do no harm
     for (int64_t d = 0; d < D; ++d) u[d * lanes + b] = u[d * lanes];
     block->divisor[b] = block->divisor[0];
