@@ -27,9 +27,9 @@ class ByNode {
  public:
   template <typename NodeOf>
   ByNode(int64_t nodes, int64_t units, const NodeOf& node_of) : ptr_(nodes + 2) {
-    bool sorted = true;
-    for (int64_t u = 1; u < units; ++u) sorted &= node_of(u - 1) <= node_of(u);
-    if (sorted) {
+    int64_t steps = 0;  // negative once a step goes down
+    for (int64_t u = 1; u < units; ++u) steps |= int64_t(node_of(u)) - int64_t(node_of(u - 1));
+    if (steps >= 0) {
       for (int64_t u = 0; u < units; ++u) ptr_[node_of(u) + 1] = int32_t(u + 1);
       for (int64_t i = 0; i < nodes; ++i) ptr_[i + 1] = std::max(ptr_[i], ptr_[i + 1]);
       return;
@@ -98,7 +98,7 @@ struct Scratch {
 };
 
 // Sorts the entries of units into (tile, weight, node) order, in two passes over each tile: one
-// that counts, one that writes. `fill(block)` makes the sources and entries of a block's units:
+// that counts, one that writes. `fill(block)` makes the nodes, sources and entries of its units:
 // making them twice is faster than keeping them. `prefetch(unit)` says what it will read.
 template <typename T, typename Fill, typename Prefetch>
 Plan arrange(int64_t nodes, int64_t S, int64_t K, const ByNode& by_node, const Fill& fill,
@@ -109,17 +109,12 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, const ByNode& by_node, const F
   const auto each_block = [&](int64_t tile, const auto& f) {
     const int64_t from = first_unit(tile), to = first_unit(tile + 1);
     Block<T> block(S);
-    for (int64_t j = from, i = tile * size; j < to; j += block.count) {
+    for (int64_t j = from; j < to; j += block.count) {
       block.count = std::min(to - j, block.lanes);
       for (int64_t b = 0; b < block.count; ++b) block.unit[b] = unit ? unit[j + b] : int32_t(j + b);
       if (unit)
         for (int64_t b = j + block.count; b < std::min(to, j + 2 * block.lanes); ++b)
           prefetch(unit[b]);
-      for (int64_t b = 0; b < block.count;) {
-        const int64_t last = std::min(block.count, ptr[i + 1] - j);
-        while (b < last) block.node[b++] = int32_t(i);
-        if (b < block.count) ++i;
-      }
       fill(&block);
       f(block, j - from);
     }
@@ -140,9 +135,9 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, const ByNode& by_node, const F
       with_entries(S, [&](auto entries) {
         int64_t rows = 0;
         each_entry(block, entries, [&](int64_t b, int64_t, int32_t p) {
-          rows += of[p].node != block.node[b];
-          of[p].node = block.node[b];
-          ++of[p].entries;
+          const Weight seen = of[p];
+          rows += seen.node != block.node[b];
+          of[p] = {seen.entries + 1, block.node[b]};
         });
         here.rows += rows;
       });
@@ -215,11 +210,17 @@ Plan arrange(int64_t nodes, int64_t S, int64_t K, const ByNode& by_node, const F
 }
 
 void check_nodes(const int64_t* node, int64_t E, int64_t bound, int64_t row) {
-  bool bad = false;
-  for (int64_t e = 0; e < E; ++e) bad |= uint64_t(node[e]) >= uint64_t(bound);
-  if (!bad) return;
-  for (int64_t e = 0; e < E; ++e)
-    if (uint64_t(node[e]) >= uint64_t(bound)) fail_edge(node[e], bound, row, e);
+  constexpr int64_t GRAIN = 1 << 16;
+  FirstPlace bad;
+  in_ranges(E, GRAIN, [&](int64_t begin, int64_t end) {
+    uint64_t signs = 0;  // the highest bit is set by a node below 0 or not below the bound
+    for (int64_t e = begin; e < end; ++e)
+      signs |= uint64_t(node[e]) | (uint64_t(bound) - 1 - uint64_t(node[e]));
+    if (!(signs >> 63)) return;
+    for (int64_t e = begin; e < end; ++e)
+      if (uint64_t(node[e]) >= uint64_t(bound)) return bad.note(e);
+  });
+  if (bad.any()) fail_edge(node[bad.at()], bound, row, bad.at());
 }
 
 Plan plan(const Tensor& edge_index, const Tensor& pseudo, const Sizes& kernel_size,
@@ -239,15 +240,17 @@ Plan plan(const Tensor& edge_index, const Tensor& pseudo, const Sizes& kernel_si
     FirstPlace outside;
     const auto fill = [&](Block<T>* block) {
       for (int64_t b = 0; b < block->count; ++b) {
-        block->src[b] = int32_t(source[block->unit[b]]);
-        const int32_t* const ptr = by_node.ptr() + block->node[b];
-        block->divisor[b] = T(ptr[1] - ptr[0]);
+        const int64_t e = block->unit[b], node = target[e];
+        block->node[b] = int32_t(node);
+        block->src[b] = int32_t(source[e]);
+        block->divisor[b] = T(by_node.ptr()[node + 1] - by_node.ptr()[node]);
       }
       expand(spline, coordinates, keep_zeros, mean, block, &outside);
     };
     Plan made = arrange<T>(num_nodes, S, spline.K, by_node, fill, [&](int64_t e) {
       __builtin_prefetch(coordinates + e * spline.D);
       __builtin_prefetch(source + e);
+      __builtin_prefetch(target + e);
     });
     report(outside, coordinates, spline.D);
     return made;
@@ -279,12 +282,14 @@ Plan transpose(const Tensor& coef, const Tensor& src, const Tensor& row_ptr, con
     const auto fill = [&](Block<T>* block) {
       for (int64_t b = 0; b < block->count; ++b) {
         const int64_t q = block->unit[b];
+        block->node[b] = old.src[q];
         block->src[b] = target[q];
         block->value[b] = old.coef[q];
         block->weight[b] = weight[q];
       }
     };
     return arrange<T>(num_sources, 1, K, by_node, fill, [&](int64_t q) {
+      __builtin_prefetch(old.src + q);
       __builtin_prefetch(old.coef + q);
       __builtin_prefetch(weight.data() + q);
       __builtin_prefetch(target.data() + q);
