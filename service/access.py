@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from service.logs import GatheringHandler
+from service.logs import GatheringHandler, milliseconds
 from service.metrics import Metrics
 
 log = logging.getLogger("splinecnn.access")
@@ -44,7 +44,7 @@ def note_request(
         "method": method,
         "route": route,
         "status": status,
-        "ms": round(seconds * 1000, 2),
+        "ms": milliseconds(seconds),
         **more,
     }
     handlers = log.handlers

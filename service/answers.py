@@ -14,6 +14,7 @@ import orjson
 from numpy.typing import NDArray
 
 from service.errors import NotAcceptable
+from service.logs import milliseconds
 from service.replies import Reply
 
 JSON = "application/json"
@@ -106,7 +107,7 @@ def _json(answer: Answer, timings: dict[str, float], request_id: str, started: f
         {
             **answer.facts,
             "request_id": request_id,
-            "timings_ms": {stage: round(s * 1000, 3) for stage, s in timings.items()},
+            "timings_ms": {stage: milliseconds(s) for stage, s in timings.items()},
         }
     )
     return b"%s,%s" % (facts[:-1], bulk[1:]) if len(bulk) > 2 else facts

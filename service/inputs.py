@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
@@ -130,10 +131,18 @@ def _small_graph(
 def _ask(said: Mapping[str, Any], settings: Settings) -> Ask:
     if not said:
         return _DEFAULTS
+    if len(said) == 1 and isinstance(said.get("model"), str):
+        return _ask_model(said["model"])
     ask = Ask.model_validate(said, strict=True)
     if ask.top_k > settings.max_top_k:
         raise Invalid(f"must be at most {settings.max_top_k}, got {ask.top_k}", path="top_k")
     return ask
+
+
+@lru_cache(64)
+def _ask_model(name: str) -> Ask:
+    """What most requests ask: a model, and nothing else."""
+    return Ask.model_validate({"model": name}, strict=True)
 
 
 def _from_query(query: Mapping[str, str], task: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from service.calls import Call, RoutedCall
 from service.engine import Visit
 from service.inputs import is_file, media_type, read_question
 from service.interpret import interpret
+from service.logs import milliseconds
 from service.models import Model
 from service.replies import Reply
 from service.routes.documentation import request_body, responses
@@ -119,5 +120,5 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
     call.note["nodes"] = question.graph.num_nodes
     call.note["batch"] = outcome.shared
     for stage, seconds in timings.items():
-        call.note[f"{stage}_ms"] = round(seconds * 1000, 2)
+        call.note[f"{stage}_ms"] = milliseconds(seconds)
     return reply
