@@ -78,7 +78,7 @@ def _onnx() -> Iterator[Finding]:
     try:
         import onnxruntime
     except ImportError:
-        advice = "pip install 'splinecnn-service[onnx]' for --runtime onnx"
+        advice = "pip install '.[onnx]' for --runtime onnx"
         yield Finding("note", "ONNX Runtime", "not installed", advice)
         return
     providers = ", ".join(p.removesuffix("ExecutionProvider") for p in

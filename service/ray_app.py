@@ -122,7 +122,7 @@ def run_ray(settings: Settings, replicas: str = "1", cpus: float = 1.0, gpus: fl
         from ray import serve
         from ray.exceptions import RayError
     except ImportError:
-        return _refuse("--ray needs Ray Serve: pip install 'splinecnn-service[ray]'")
+        return _refuse("--ray needs Ray Serve: pip install '.[ray]'")
     try:
         scale = Scale.parse(replicas, cpus=cpus, gpus=gpus)
         check(settings)

@@ -161,6 +161,6 @@ def _import_onnxruntime() -> Any:
         import onnxruntime
     except ImportError:
         raise DeviceError(
-            "runtime onnx needs ONNX Runtime: pip install 'splinecnn-service[onnx]'"
+            "runtime onnx needs ONNX Runtime: pip install '.[onnx]'"
         ) from None
     return onnxruntime

@@ -32,7 +32,7 @@ class Traces:
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
             raise TracesError(
-                "traces need OpenTelemetry: pip install 'splinecnn-service[otel]'"
+                "traces need OpenTelemetry: pip install '.[otel]'"
             ) from None
         name = os.environ.get("OTEL_SERVICE_NAME", "splinecnn")
         self._provider = TracerProvider(resource=Resource.create({"service.name": name}))

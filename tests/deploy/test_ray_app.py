@@ -40,7 +40,7 @@ def test_other_replicas_are_refused(text: str) -> None:
 def test_without_ray_one_line_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_ray(Settings(), "1") == REFUSED
     assert capsys.readouterr().err == (
-        "splinecnn: --ray needs Ray Serve: pip install 'splinecnn-service[ray]'\n"
+        "splinecnn: --ray needs Ray Serve: pip install '.[ray]'\n"
     )
 
 

@@ -135,5 +135,5 @@ def test_without_the_package_it_is_said_in_one_line(
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     assert run(settings(traces=True)) == REFUSED
     assert capsys.readouterr().err == (
-        "splinecnn: traces need OpenTelemetry: pip install 'splinecnn-service[otel]'\n"
+        "splinecnn: traces need OpenTelemetry: pip install '.[otel]'\n"
     )
