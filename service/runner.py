@@ -160,7 +160,5 @@ def _import_onnxruntime() -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise DeviceError(
-            "runtime onnx needs ONNX Runtime: pip install '.[onnx]'"
-        ) from None
+        raise DeviceError("runtime onnx needs ONNX Runtime: pip install '.[onnx]'") from None
     return onnxruntime

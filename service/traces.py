@@ -31,9 +31,7 @@ class Traces:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
         except ImportError:
-            raise TracesError(
-                "traces need OpenTelemetry: pip install '.[otel]'"
-            ) from None
+            raise TracesError("traces need OpenTelemetry: pip install '.[otel]'") from None
         name = os.environ.get("OTEL_SERVICE_NAME", "splinecnn")
         self._provider = TracerProvider(resource=Resource.create({"service.name": name}))
         self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

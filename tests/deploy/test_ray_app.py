@@ -39,9 +39,7 @@ def test_other_replicas_are_refused(text: str) -> None:
 @pytest.mark.skipif(not NO_RAY, reason="Ray is installed")
 def test_without_ray_one_line_says_what_to_install(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_ray(Settings(), "1") == REFUSED
-    assert capsys.readouterr().err == (
-        "splinecnn: --ray needs Ray Serve: pip install '.[ray]'\n"
-    )
+    assert capsys.readouterr().err == ("splinecnn: --ray needs Ray Serve: pip install '.[ray]'\n")
 
 
 SERVE = """
