@@ -85,7 +85,7 @@ bench-op: $(VENV)/.dev build
 	$(BIN)/python tests/bench/op.py
 ## make bench-serve  the service against its bare model call
 bench-serve: $(VENV)/.dev build bundles
-	$(BIN)/python tests/bench/serve.py
+	$(BIN)/python tests/bench/serve.py --models bundles
 ## make bench-peers  the same models behind LitServe, BentoML, MLServer, Ray Serve and Triton
 bench-peers: $(VENV)/.dev build bundles
 	$(BIN)/python -W ignore tests/bench/peers/run.py --models bundles --environments build/peers

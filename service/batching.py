@@ -103,6 +103,8 @@ class Lane:
 
     def backlog_seconds(self) -> float:
         """How long the jobs now waiting should take."""
+        if not self.depth:
+            return 0.0
         with self._changed:
             return sum(self._pace.get(name, 0.0) * cost for name, cost in self._load.items())
 

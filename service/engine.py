@@ -12,9 +12,8 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -42,8 +41,7 @@ class Servable(Protocol):
     def run(self, graphs: list[Graph], options: Hashable, device: str) -> list[Arrays]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """One answer, with the seconds it waited and the seconds its batch ran."""
 
     arrays: Arrays
@@ -63,6 +61,7 @@ class Engine:
             budget = Budget(1, 1, graphs=1)
         self.lanes = [Lane(name, budget, self._refuse) for name in ("small", "large")]
         self._runners: list[Runner] = []
+        self._devices = len(settings.devices)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrivals: list[list[Job]] = [[] for _ in self.lanes]
         self._replaced = 0
@@ -119,7 +118,7 @@ class Engine:
         assert self._loop is not None, "the engine is not started"
         number = int(graph.num_nodes > self._settings.small_nodes)
         lane = self.lanes[number]
-        wait = lane.backlog_seconds() / max(1, len(self._settings.devices))
+        wait = lane.backlog_seconds() / self._devices
         if time.monotonic() + wait > deadline:
             self.count_refusal()
             raise Full(f"the requests before this one need about {wait:.1f} s", wait)

@@ -28,6 +28,7 @@ import numpy as np
 import orjson
 import torch
 import trimesh
+import uvloop
 
 from model.export import export_bundle
 from model.graph import pack
@@ -335,7 +336,7 @@ def main() -> None:
         small = repository.get(SMALL)
         off = settings.model_copy(update={"batching": False})
         rates = {
-            name: asyncio.run(engine_rate(each, small, arguments.seconds))
+            name: uvloop.run(engine_rate(each, small, arguments.seconds))
             for name, each in (("off", off), ("on", settings))
         }
         for name, rate in rates.items():
