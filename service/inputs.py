@@ -53,7 +53,7 @@ def media_type(content_type: str) -> str:
 def is_file(task: str, content_type: str, query: Mapping[str, str]) -> bool:
     """Whether the body is a mesh or image file, to be parsed away from the event loop."""
     known = meshfiles.MEDIA_TYPES if task == CORRESPONDENCE else images.MEDIA_TYPES
-    return content_type in known or "format" in query
+    return content_type in known or bool(query.get("format"))
 
 
 def read_question(

@@ -391,6 +391,12 @@ def test_headers_and_queries_are_checked(
     assert path is not None or "errors" not in response.json()
 
 
+def test_an_empty_format_leaves_the_content_type_to_say(api: Caller) -> None:
+    assert api.post(f"{_TASK}?format=", json={"mesh": ball()}).status_code == 200
+    ply = api.post(f"{_TASK}?format=", content=b"ply", headers={"Content-Type": "model/ply"})
+    problem(ply, 422, "mesh")
+
+
 @pytest.mark.parametrize(("task", "graph"), [("node-labels", ring()), ("graph-label", picture())])
 def test_what_does_not_apply_to_a_task_is_refused_in_the_query_as_in_the_body(
     api: Caller, task: str, graph: dict[str, Any]
