@@ -10,8 +10,10 @@ size allow. One process serves, one thread runs the network.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -24,11 +26,12 @@ from typing import Any
 
 import numpy as np
 import orjson
+import torch
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from load import Outcome, Request, body_of, load  # noqa: E402
+from load import Request, body_of, load  # noqa: E402
 from serve import MESH, SMALL, digits, globe  # noqa: E402
 
 PACKAGES = {
@@ -304,12 +307,6 @@ def answers_of(server: Server) -> list[Arrays]:
     return alone
 
 
-def beyond(server: Server, outcome: Outcome, busy: float, idle: float, bare: float) -> float:
-    """Milliseconds of CPU per mesh that the network itself did not use."""
-    count = len(outcome.seconds)
-    return 1000 * (busy - idle * outcome.wall) / count - bare
-
-
 def measure(
     name: str, models: Path, root: Path, seconds: float, truth: dict[str, Any]
 ) -> list[str]:
@@ -328,51 +325,56 @@ def measure(
         server.stop()
     row += [f"{crowd.rate:.0f}", f"{spent * 1e6:.0f}"]
     row += [f"{alone.quantile_ms(0.5):.2f}", f"{alone.quantile_ms(0.99):.2f}"]
+    row.append(f"{around_a_mesh(name, models, root, seconds):.2f}")
     server = launch(name, MESH, models, root)
     try:
         answers = answers_of(server)
         same(truth.setdefault(MESH, answers), answers)
         load(server.port, server.requests(), 1, 0)
-        began, used = time.monotonic(), server.cpu_seconds()
-        time.sleep(2)
-        idle = (server.cpu_seconds() - used) / (time.monotonic() - began)
-        used = server.cpu_seconds()
         outcome = load(server.port, server.requests(), 1, 2 * seconds)
-        busy = server.cpu_seconds() - used
     finally:
         server.stop()
-    row += [f"{beyond(server, outcome, busy, idle, truth['bare']):.1f}"]
     row += [f"{outcome.quantile_ms(0.5):.0f}", f"{outcome.quantile_ms(0.99):.0f}"]
     return row
 
 
-def bare_milliseconds(models: Path) -> float:
-    """CPU time of the mesh's network on its own, in a process of its own, best of several."""
-    code = (
-        "import os, time, numpy as np; from network import Network; from run import meshes\n"
-        "network, mesh = Network(), meshes()\n"
-        "times = []\n"
-        "for _ in range(8):\n"
-        "    began = time.process_time()\n"
-        "    network(mesh)\n"
-        "    times.append(time.process_time() - began)\n"
-        "print(sorted(times[2:])[2] * 1000)"
-    )
-    variables = {
-        "PEER_MODEL": MESH,
-        "PEER_BUNDLES": str(models.resolve()),
-        "PEER_LIBRARY": str((HERE.parents[2] / "ops" / "_C.so").resolve()),
-        "PEER_THREADS": "1",
-        "PYTHONPATH": f"{HERE}:{HERE.parent}:{HERE.parents[2]}",
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env={**os.environ, **variables},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return float(done.stdout)
+class Still(torch.nn.Module):
+    """In place of the mesh's network: the same tensors in and out, and no work."""
+
+    def forward(
+        self, vertices: torch.Tensor, faces: torch.Tensor, ptr: torch.Tensor, top_k: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        index = torch.arange(vertices.size(0))[:, None].expand(-1, top_k).contiguous()
+        return index, torch.ones(vertices.size(0), top_k)
+
+
+def still_bundle(models: Path, folder: Path) -> Path:
+    """The mesh's bundle with a network that costs nothing."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(models / MESH, folder / MESH)
+    bundle = folder / MESH / "1"
+    torch.jit.script(Still()).save(str(bundle / "model.ts"))
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    digest = hashlib.sha256((bundle / "model.ts").read_bytes()).hexdigest()
+    manifest["files"]["model.ts"] = digest
+    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def around_a_mesh(name: str, models: Path, root: Path, seconds: float) -> float:
+    """Milliseconds of CPU per mesh beyond its network: measured with one that costs nothing."""
+    server = launch(name, MESH, still_bundle(models, root / "still"), root)
+    try:
+        load(server.port, server.requests(), 1, 1)
+        began, used = time.monotonic(), server.cpu_seconds()
+        time.sleep(2)
+        idle = (server.cpu_seconds() - used) / (time.monotonic() - began)
+        used = server.cpu_seconds()
+        outcome = load(server.port, server.requests(), 1, seconds)
+        busy = server.cpu_seconds() - used
+    finally:
+        server.stop()
+    return 1000 * (busy - idle * outcome.wall) / len(outcome.seconds)
 
 
 def main() -> None:
@@ -384,10 +386,8 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.environments = arguments.environments.resolve()
     arguments.environments.mkdir(parents=True, exist_ok=True)
-    truth: dict[str, Any] = {"bare": bare_milliseconds(arguments.models)}
-    print(
-        f"load {os.getloadavg()[0]:.1f}; bare network of one mesh {truth['bare']:.1f} ms of CPU\n"
-    )
+    truth: dict[str, Any] = {}
+    print(f"load {os.getloadavg()[0]:.1f}\n")
     columns = ["server", "graphs/s, 16 callers", "CPU µs per graph", "graph p50 ms", "p99"]
     columns += ["CPU ms per mesh beyond", "mesh p50 ms", "p99"]
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}", flush=True)
