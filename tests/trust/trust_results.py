@@ -15,7 +15,17 @@ FULL = os.environ.get("TRUST") == "full"
 _FOLDER = ROOT / "build" / "trust"
 _PAGE = ROOT / "docs" / "trust.md"
 _BEGIN, _END = "<!-- figures -->", "<!-- end of figures -->"
-PIECES = ("overload", "faults", "soak", "truth", "fuzz", "coverage fuzz", "security", "upgrade")
+PIECES = (
+    "overload",
+    "flood",
+    "faults",
+    "soak",
+    "truth",
+    "fuzz",
+    "coverage fuzz",
+    "security",
+    "upgrade",
+)
 
 
 @dataclass(frozen=True)
