@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "../checks.h"
+#include "tensors.h"
 
 namespace splinecnn::cpu {
 namespace {
@@ -15,6 +15,7 @@ namespace {
 constexpr int WEIGHT_BITS = 17, INDEX_BITS = 22;
 constexpr uint64_t PAIR_MASK = (uint64_t(1) << 2 * INDEX_BITS) - 1;
 constexpr uint64_t MULTIPLIER = 0x9E3779B97F5;
+constexpr int64_t LEAST_EDGES = 1 << 11;  // worth a thread
 
 using Numbers = std::vector<int64_t>;
 
@@ -223,17 +224,26 @@ Numbers read_ptr(const Tensor& ptr) {
   return out;
 }
 
-// Where the edges of each graph begin, closed by their number; empty if graphs are mixed.
+// Where the edges of each graph begin, closed by their number; empty if graphs are mixed, or if an
+// edge belongs to none.
 Numbers edge_starts(const int64_t* source, const int64_t* target, int64_t E, const Numbers& ptr) {
   Numbers starts(ptr.size(), E);
   int64_t e = 0;
   for (size_t g = 0; g + 1 < ptr.size(); ++g) {
     starts[g] = e;
-    const auto inside = [&](int64_t node) { return node >= ptr[g] && node < ptr[g + 1]; };
-    while (e < E && inside(source[e]) && inside(target[e])) ++e;
+    const uint64_t first = uint64_t(ptr[g]), size = uint64_t(ptr[g + 1]) - first;
+    bool mixed = false;
+    for (; e < E && uint64_t(target[e]) - first < size; ++e)
+      mixed |= uint64_t(source[e]) - first >= size;
+    if (mixed) return {};
   }
   return e == E ? starts : Numbers{};
 }
+
+// What some graphs that follow each other become, clusters numbered from the first one's.
+struct Pooled {
+  Numbers members, sources, targets, starts{0};
+};
 
 std::tuple<Tensor, Tensor, Tensor> pool(const Tensor& edge_index, const Tensor& graph_ptr,
                                         int64_t matchings, int64_t rounds, int64_t seed) {
@@ -244,41 +254,65 @@ std::tuple<Tensor, Tensor, Tensor> pool(const Tensor& edge_index, const Tensor& 
   SPLINECNN_REQUIRE(1 <= matchings && matchings <= 8, "matchings must lie in [1, 8], got ",
                     matchings);
   const Numbers ptr = read_ptr(graph_ptr);
-  const Tensor flat_edges = torch::stable::contiguous(edge_index);
+  const Tensor flat_edges = flat(edge_index);
   const int64_t E = edge_index.size(1), N = ptr.back();
   const int64_t *source = flat_edges.const_data_ptr<int64_t>(), *target = source + E;
-  for (int row : {0, 1})
-    for (int64_t e = 0; e < E; ++e)
-      if (uint64_t(source[row * E + e]) >= uint64_t(N)) fail_edge(source[row * E + e], N, row, e);
-
-  Numbers members, sources, targets, starts{0};
-  Block block;
-  const auto pool_block = [&](size_t first, size_t graphs, int64_t from, int64_t to) {
-    block.take(ptr.data() + first, graphs, source + from, target + from, to - from);
-    block.pool(matchings, rounds, seed);
-    const int64_t clusters = starts.back();
-    for (const int32_t member : block.members()) members.push_back(ptr[first] + member);
-    for (const Edge& edge : block.edges()) {
-      sources.push_back(clusters + edge.source);
-      targets.push_back(clusters + edge.target);
-    }
-    for (size_t g = 1; g <= graphs; ++g) starts.push_back(clusters + block.ptr()[g]);
-  };
   const size_t graphs = ptr.size() - 1;
   const Numbers edge_ptr = edge_starts(source, target, E, ptr);
-  if (edge_ptr.empty()) pool_block(0, graphs, 0, E);
-  for (size_t g = 0; g + 1 < edge_ptr.size(); ++g) pool_block(g, 1, edge_ptr[g], edge_ptr[g + 1]);
+  if (edge_ptr.empty())
+    for (int row : {0, 1})
+      for (int64_t e = 0; e < E; ++e)
+        if (uint64_t(source[row * E + e]) >= uint64_t(N)) fail_edge(source[row * E + e], N, row, e);
 
-  const int64_t width = int64_t(1) << matchings, kept = int64_t(sources.size());
-  Tensor out_members = torch::stable::new_empty(edge_index, {starts.back(), width});
-  Tensor out_edges = torch::stable::new_empty(edge_index, {2, kept});
-  Tensor out_ptr = torch::stable::new_empty(edge_index, {int64_t(starts.size())});
-  std::copy(members.begin(), members.end(), out_members.mutable_data_ptr<int64_t>());
-  std::copy(starts.begin(), starts.end(), out_ptr.mutable_data_ptr<int64_t>());
-  int64_t* const out = out_edges.mutable_data_ptr<int64_t>();
-  std::copy(sources.begin(), sources.end(), out);
-  std::copy(targets.begin(), targets.end(), out + kept);
-  return {out_members, out_edges, out_ptr};
+  // graphs are shared among the threads in parts of about as many edges
+  const int64_t most = std::min<int64_t>(torch::stable::get_num_threads(), 1 + E / LEAST_EDGES);
+  const int64_t parts = edge_ptr.empty() ? 1 : std::max<int64_t>(1, most);
+  const auto first_graph = [&](int64_t part) {
+    const auto at = std::lower_bound(edge_ptr.begin(), edge_ptr.end() - 1, E * part / parts);
+    return part == parts ? graphs : size_t(part ? at - edge_ptr.begin() : 0);
+  };
+  std::vector<Pooled> pooled(static_cast<size_t>(parts));
+  for_each(parts, [&](int64_t part) {
+    Pooled& to = pooled[size_t(part)];
+    Block block;
+    const auto pool_block = [&](size_t first, size_t count, int64_t from, int64_t end) {
+      block.take(ptr.data() + first, count, source + from, target + from, end - from);
+      block.pool(matchings, rounds, seed);
+      const int64_t clusters = to.starts.back();
+      for (const int32_t member : block.members()) to.members.push_back(ptr[first] + member);
+      for (const Edge& edge : block.edges()) {
+        to.sources.push_back(clusters + edge.source);
+        to.targets.push_back(clusters + edge.target);
+      }
+      for (size_t g = 1; g <= count; ++g) to.starts.push_back(clusters + block.ptr()[g]);
+    };
+    if (edge_ptr.empty()) return pool_block(0, graphs, 0, E);
+    const size_t last = first_graph(part + 1);
+    for (size_t g = first_graph(part); g < last; ++g)
+      pool_block(g, 1, edge_ptr[g], edge_ptr[g + 1]);
+  });
+
+  const int64_t width = int64_t(1) << matchings;
+  int64_t clusters = 0, kept = 0;
+  for (const Pooled& part : pooled) {
+    clusters += part.starts.back();
+    kept += int64_t(part.sources.size());
+  }
+  const Tensor members = make<int64_t>({clusters, width}), edges = make<int64_t>({2, kept}),
+               starts = make<int64_t>({int64_t(graphs) + 1});
+  int64_t* member = writable<int64_t>(members);
+  int64_t *from = writable<int64_t>(edges), *to = from + kept, *start = writable<int64_t>(starts);
+  int64_t before = 0;
+  const auto shift = [&](int64_t cluster) { return before + cluster; };
+  *start++ = 0;
+  for (const Pooled& part : pooled) {
+    member = std::copy(part.members.begin(), part.members.end(), member);
+    from = std::transform(part.sources.begin(), part.sources.end(), from, shift);
+    to = std::transform(part.targets.begin(), part.targets.end(), to, shift);
+    start = std::transform(part.starts.begin() + 1, part.starts.end(), start, shift);
+    before += part.starts.back();
+  }
+  return {members, edges, starts};
 }
 
 }  // namespace
