@@ -33,7 +33,8 @@ def test_the_number_of_threads_does_not_show_in_the_answer(toy_bundles: Path) ->
     model = load(toy_bundles)
     graphs = [request_graph(model.task, {"graph": picture(40 + 7 * n, n)}, 1) for n in range(20)]
     alone = [model.run([graph], None, "cpu")[0]["probabilities"] for graph in graphs]
-    model._pace = 0.0
-    together = [answer["probabilities"] for answer in model.run(graphs, None, "cpu")]
-    for one, other in zip(alone, together, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for pace in (None, 0.0, 1.0):  # the layers shared by three, one thread, a share each
+        model._pace = pace
+        together = [answer["probabilities"] for answer in model.run(graphs, None, "cpu")]
+        for one, other in zip(alone, together, strict=True):
+            np.testing.assert_array_equal(one, other)
