@@ -1,7 +1,12 @@
 // Small helpers between torch tensors and the kernels' raw pointers.
 #pragma once
 
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
+
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <type_traits>
 
@@ -19,6 +24,18 @@ constexpr ScalarType dtype() {
   return ScalarType::Long;
 }
 
+constexpr uintptr_t LARGE = uintptr_t(1) << 21;  // bytes of a large page
+
+// Memory that is about to be written for the first time comes in large pages where Linux has them:
+// at a million edges getting it in those of 4 kB takes a seventh of the whole convolution.
+inline void ask_for_large_pages([[maybe_unused]] void* begin, [[maybe_unused]] int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+  const uintptr_t at = reinterpret_cast<uintptr_t>(begin);
+  const uintptr_t from = (at + LARGE - 1) / LARGE * LARGE, to = (at + bytes) / LARGE * LARGE;
+  madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // a wish, no more
+#endif
+}
+
 // An uninitialised tensor, without the detour through the dispatcher that torch::stable::empty
 // makes: a small graph's plan has eight of them.
 template <typename T>
@@ -30,7 +47,10 @@ Tensor make(std::initializer_list<int64_t> sizes) {
   STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(int64_t(sizes.size()), sizes.begin(),
                                                          strides, int32_t(dtype<T>()),
                                                          aoti_torch_device_type_cpu(), 0, &made));
-  return Tensor(made);
+  const Tensor t(made);
+  const int64_t bytes = stride * int64_t(sizeof(T));
+  if (bytes >= int64_t(2 * LARGE)) ask_for_large_pages(t.mutable_data_ptr(), bytes);
+  return t;
 }
 
 inline Tensor flat(const Tensor& t) { return t.is_contiguous() ? t : torch::stable::contiguous(t); }
