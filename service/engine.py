@@ -270,10 +270,9 @@ class Engine:
         self.deliver([(job, error)])
 
     def _count(self, jobs: list[Job]) -> None:
-        name = jobs[0].model.name
-        self._metrics.batch_graphs.labels(name).observe(len(jobs))
-        self._metrics.batch_nodes.labels(name).observe(sum(j.graph.num_nodes for j in jobs))
-        self._metrics.batch_edges.labels(name).observe(sum(j.graph.num_edges for j in jobs))
+        nodes = sum(job.graph.num_nodes for job in jobs)
+        edges = sum(job.graph.num_edges for job in jobs)
+        self._metrics.observe_batch(jobs[0].model.name, len(jobs), nodes, edges)
 
 
 class Visit:

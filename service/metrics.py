@@ -90,6 +90,11 @@ class Metrics:
         for stage, seconds in stages.items():
             self._child(self.stage_seconds, model, stage).observe(seconds)
 
+    def observe_batch(self, model: str, graphs: int, nodes: int, edges: int) -> None:
+        self._child(self.batch_graphs, model).observe(graphs)
+        self._child(self.batch_nodes, model).observe(nodes)
+        self._child(self.batch_edges, model).observe(edges)
+
     def observe_prediction(self, model: str, version: str, status: int) -> None:
         self._child(self.predictions, model, version, str(status)).inc()
 

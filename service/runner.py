@@ -37,20 +37,20 @@ class TorchScriptRuntime:
             io.BytesIO(bundle.read("model.ts")), map_location=self._device
         )
         self._module.eval()
+        self._forward = self._module.forward  # looked up once: a script module does so in Python
         self._inputs = [spec.name for spec in bundle.manifest.inputs]
         self._outputs = [spec.name for spec in bundle.manifest.outputs]
 
     @torch.inference_mode()
     def run(self, tensors: Mapping[str, Tensor], options: Mapping[str, int]) -> dict[str, Tensor]:
         arguments: list[Any] = [
-            options[name] if name in options else tensors[name].to(self._device)
-            for name in self._inputs
+            options[name] if name in options else tensors[name] for name in self._inputs
         ]
         if self._device.type != "cuda":
-            return self._named(self._module(*arguments))
+            return self._named(self._forward(*arguments))
         with torch.cuda.stream(_stream(self._device)):
-            outputs = {name: t.cpu() for name, t in self._named(self._module(*arguments)).items()}
-        return outputs
+            there = [a.to(self._device) if isinstance(a, Tensor) else a for a in arguments]
+            return {name: t.cpu() for name, t in self._named(self._forward(*there)).items()}
 
     def _named(self, result: Any) -> dict[str, Tensor]:
         tensors = (result,) if isinstance(result, Tensor) else result
