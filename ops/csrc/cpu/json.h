@@ -12,6 +12,7 @@ inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c ==
 inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 inline const char* skip(const char* at, const char* end) {
+  if (at < end && *at > ' ') return at;  // as nearly always: one comparison, not four
   while (at < end && is_space(*at)) ++at;
   return at;
 }
@@ -42,10 +43,10 @@ inline const char* read(const char* at, const char* end, double& value) {
     const bool down = at < end && *at == '-';
     at += at < end && (*at == '-' || *at == '+');
     first = at;
-    int64_t given = 0;
-    while (at < end && is_digit(*at)) given = 10 * given + (*at++ - '0');
+    uint64_t given = 0;
+    while (at < end && is_digit(*at)) given = 10 * given + uint64_t(*at++ - '0');
     if (at == first || at - first > 6) return nullptr;
-    exponent += down ? -given : given;
+    exponent += down ? -int64_t(given) : int64_t(given);
   }
   // both factors are exact then, so one rounding is all there is
   if (length <= 19 && digits <= uint64_t(1) << 53 && exponent >= -22 && exponent <= 22) {
@@ -66,11 +67,11 @@ inline const char* read(const char* at, const char* end, int64_t& value) {
   const bool negative = at < end && *at == '-';
   at += negative;
   const char* first = at;
-  value = 0;
-  while (at < end && is_digit(*at) && at - first < 18) value = 10 * value + (*at++ - '0');
-  if (at == first || (*first == '0' && at - first > 1)) return nullptr;
-  if (at < end && (is_digit(*at) || *at == '.' || *at == 'e' || *at == 'E')) return nullptr;
-  if (negative) value = -value;
+  uint64_t digits = 0;
+  while (at < end && is_digit(*at)) digits = 10 * digits + uint64_t(*at++ - '0');
+  if (at == first || at - first > 18 || (*first == '0' && at - first > 1)) return nullptr;
+  if (at < end && (*at == '.' || *at == 'e' || *at == 'E')) return nullptr;
+  value = negative ? -int64_t(digits) : int64_t(digits);
   return at;
 }
 
