@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 #include "tensors.h"
@@ -34,6 +35,62 @@ void check_positions(const Tensor& positions, const Tensor& numbers, const char*
   check_dims(numbers, name, 2, shape);
 }
 
+// The positions of the two ends of each edge, as numbers of D coordinates.
+template <typename T>
+struct Ends {
+  const T* at;
+  const int64_t *source, *target;
+  const int32_t* graph;  // of each node
+  int64_t N;
+};
+
+// Offsets of the edges [begin, end), and the largest coordinate of each graph among them.
+template <typename T, typename Dims>
+void take_offsets(const Ends<T>& ends, Dims D, int64_t begin, int64_t end, T* offset,
+                  std::vector<T>& largest, FirstPlace& outside) {
+  int32_t now = 0;  // edges of a graph mostly follow each other: its largest stays in a register
+  T most = largest.empty() ? T(0) : largest[0];
+  for (int64_t e = begin; e < end; ++e) {
+    const int64_t source = ends.source[e], target = ends.target[e];
+    if (uint64_t(source) >= uint64_t(ends.N) || uint64_t(target) >= uint64_t(ends.N))
+      return outside.note(e);
+    if (const int32_t graph = ends.graph[target]; graph != now) {
+      largest[now] = most;
+      now = graph;
+      most = largest[now];
+    }
+    for (int64_t d = 0; d < D; ++d) {
+      const T c = ends.at[source * D + d] - ends.at[target * D + d];
+      offset[e * D + d] = c;
+      most = std::max(most, std::abs(c));
+    }
+  }
+  if (!largest.empty()) largest[now] = most;
+}
+
+// Offsets of the edges [begin, end) from [-largest, largest] of their graph into [0, 1].
+template <typename T, typename Dims>
+void scale_offsets(const Ends<T>& ends, Dims D, int64_t begin, int64_t end, T* offset,
+                   const std::vector<T>& largest) {
+  while (begin < end) {
+    const int32_t graph = ends.graph[ends.target[begin]];
+    int64_t last = begin + 1;
+    while (last < end && ends.graph[ends.target[last]] == graph) ++last;
+    const T most = 2 * largest[graph];
+    for (int64_t i = begin * D; i < last * D; ++i)
+      offset[i] = (most > 0 ? offset[i] / most : T(0)) + T(0.5);
+    begin = last;
+  }
+}
+
+// Calls f(D), as a constant where it pays.
+template <typename F>
+void with_dims(int64_t D, const F& f) {
+  if (D == 2) return f(std::integral_constant<int64_t, 2>());
+  if (D == 3) return f(std::integral_constant<int64_t, 3>());
+  f(D);
+}
+
 Tensor cartesian(const Tensor& positions, const Tensor& edge_index, const Tensor& ptr) {
   check_positions(positions, edge_index, "edge_index", "[2, E]");
   check_size(edge_index, "edge_index", 0, 2);
@@ -45,23 +102,14 @@ Tensor cartesian(const Tensor& positions, const Tensor& edge_index, const Tensor
   return with_dtype(x, [&](auto zero) {
     using T = decltype(zero);
     const Tensor out = make<T>({E, D});
-    const T* const at = data<T>(x);
+    const Ends<T> ends{data<T>(x), source, target, graph.data(), N};
     T* const offset = writable<T>(out);
     std::vector<T> largest(ptr.size(0) - 1);
     std::mutex merging;
     FirstPlace outside;
     in_ranges(E, GRAIN, [&](int64_t begin, int64_t end) {
       std::vector<T> most(largest.size());
-      for (int64_t e = begin; e < end; ++e) {
-        if (uint64_t(source[e]) >= uint64_t(N) || uint64_t(target[e]) >= uint64_t(N))
-          return outside.note(e);
-        T& here = most[graph[target[e]]];
-        for (int64_t d = 0; d < D; ++d) {
-          const T c = at[source[e] * D + d] - at[target[e] * D + d];
-          offset[e * D + d] = c;
-          here = std::max(here, std::abs(c));
-        }
-      }
+      with_dims(D, [&](auto dims) { take_offsets(ends, dims, begin, end, offset, most, outside); });
       const std::lock_guard<std::mutex> alone(merging);
       for (size_t g = 0; g < most.size(); ++g) largest[g] = std::max(largest[g], most[g]);
     });
@@ -70,13 +118,7 @@ Tensor cartesian(const Tensor& positions, const Tensor& edge_index, const Tensor
       fail_edge(source[row * E + e], N, row, e);
     }
     in_ranges(E, GRAIN, [&](int64_t begin, int64_t end) {
-      for (int64_t e = begin; e < end; ++e) {
-        const T most = 2 * largest[graph[target[e]]];
-        for (int64_t d = 0; d < D; ++d) {
-          T& c = offset[e * D + d];
-          c = (most > 0 ? c / most : T(0)) + T(0.5);
-        }
-      }
+      with_dims(D, [&](auto dims) { scale_offsets(ends, dims, begin, end, offset, largest); });
     });
     return out;
   });
