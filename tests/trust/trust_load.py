@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
@@ -134,18 +135,22 @@ async def callers(port: int, patience: float = 60.0) -> AsyncIterator[Callers]:
 async def closed_loop(
     pool: Callers, asks: Sequence[Ask], number: int, seconds: float, pace: float = 0.0
 ) -> Tally:
-    """So many callers, each asking again as soon as it is answered, or after `pace` seconds."""
+    """So many callers, each asking again as soon as it is answered, or about every `pace` seconds.
+
+    Not exactly so often: callers in step would go on meeting each other, or never meet.
+    """
     before = len(pool.tally.replies), pool.tally.asked
     until = time.monotonic() + seconds
 
     async def call(first: int) -> None:
-        turn = first
+        turn, rng = first, random.Random(first)
         while time.monotonic() < until:
             begun = time.monotonic()
             await pool.send(asks[turn % len(asks)])
             turn += number
             if pace:
-                await asyncio.sleep(max(0.0, begun + pace - time.monotonic()))
+                pause = pace * rng.uniform(0.5, 1.5)
+                await asyncio.sleep(max(0.0, begun + pause - time.monotonic()))
 
     await asyncio.gather(*[call(first) for first in range(number)])
     return Tally(pool.tally.replies[before[0] :], pool.tally.asked - before[1])

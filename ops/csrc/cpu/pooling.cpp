@@ -243,7 +243,43 @@ Numbers edge_starts(const int64_t* source, const int64_t* target, int64_t E, con
 // What some graphs that follow each other become, clusters numbered from the first one's.
 struct Pooled {
   Numbers members, sources, targets, starts{0};
+
+  // The clusters of a block whose first node is `node`.
+  void add(const Block& block, int64_t node) {
+    const int64_t clusters = starts.back();
+    for (const int32_t member : block.members()) members.push_back(node + member);
+    for (const Edge& edge : block.edges()) {
+      sources.push_back(clusters + edge.source);
+      targets.push_back(clusters + edge.target);
+    }
+    for (size_t g = 1; g < block.ptr().size(); ++g) starts.push_back(clusters + block.ptr()[g]);
+  }
 };
+
+// The members [C, width], edges [2, E] and starts [graphs + 1] of all parts, one after the other.
+std::tuple<Tensor, Tensor, Tensor> put_together(const std::vector<Pooled>& parts, int64_t width) {
+  int64_t clusters = 0, kept = 0, graphs = 0;
+  for (const Pooled& part : parts) {
+    clusters += part.starts.back();
+    kept += int64_t(part.sources.size());
+    graphs += int64_t(part.starts.size()) - 1;
+  }
+  const Tensor members = make<int64_t>({clusters, width}), edges = make<int64_t>({2, kept}),
+               starts = make<int64_t>({graphs + 1});
+  int64_t *member = writable<int64_t>(members), *start = writable<int64_t>(starts);
+  int64_t *source = writable<int64_t>(edges), *target = source + kept;
+  int64_t before = 0;
+  const auto shift = [&](int64_t cluster) { return before + cluster; };
+  *start++ = 0;
+  for (const Pooled& part : parts) {
+    member = std::copy(part.members.begin(), part.members.end(), member);
+    source = std::transform(part.sources.begin(), part.sources.end(), source, shift);
+    target = std::transform(part.targets.begin(), part.targets.end(), target, shift);
+    start = std::transform(part.starts.begin() + 1, part.starts.end(), start, shift);
+    before += part.starts.back();
+  }
+  return {members, edges, starts};
+}
 
 std::tuple<Tensor, Tensor, Tensor> pool(const Tensor& edge_index, const Tensor& graph_ptr,
                                         int64_t matchings, int64_t rounds, int64_t seed) {
@@ -266,53 +302,25 @@ std::tuple<Tensor, Tensor, Tensor> pool(const Tensor& edge_index, const Tensor& 
 
   // graphs are shared among the threads in parts of about as many edges
   const int64_t most = std::min<int64_t>(torch::stable::get_num_threads(), 1 + E / LEAST_EDGES);
-  const int64_t parts = edge_ptr.empty() ? 1 : std::max<int64_t>(1, most);
+  const int64_t count = edge_ptr.empty() ? 1 : std::max<int64_t>(1, most);
   const auto first_graph = [&](int64_t part) {
-    const auto at = std::lower_bound(edge_ptr.begin(), edge_ptr.end() - 1, E * part / parts);
-    return part == parts ? graphs : size_t(part ? at - edge_ptr.begin() : 0);
+    const auto at = std::lower_bound(edge_ptr.begin(), edge_ptr.end() - 1, E * part / count);
+    return part == count ? graphs : size_t(part ? at - edge_ptr.begin() : 0);
   };
-  std::vector<Pooled> pooled(static_cast<size_t>(parts));
-  for_each(parts, [&](int64_t part) {
-    Pooled& to = pooled[size_t(part)];
+  std::vector<Pooled> parts(static_cast<size_t>(count));
+  for_each(count, [&](int64_t part) {
     Block block;
-    const auto pool_block = [&](size_t first, size_t count, int64_t from, int64_t end) {
-      block.take(ptr.data() + first, count, source + from, target + from, end - from);
+    const auto pool_block = [&](size_t g, size_t graphs, int64_t from, int64_t to) {
+      block.take(ptr.data() + g, graphs, source + from, target + from, to - from);
       block.pool(matchings, rounds, seed);
-      const int64_t clusters = to.starts.back();
-      for (const int32_t member : block.members()) to.members.push_back(ptr[first] + member);
-      for (const Edge& edge : block.edges()) {
-        to.sources.push_back(clusters + edge.source);
-        to.targets.push_back(clusters + edge.target);
-      }
-      for (size_t g = 1; g <= count; ++g) to.starts.push_back(clusters + block.ptr()[g]);
+      parts[size_t(part)].add(block, ptr[g]);
     };
     if (edge_ptr.empty()) return pool_block(0, graphs, 0, E);
     const size_t last = first_graph(part + 1);
     for (size_t g = first_graph(part); g < last; ++g)
       pool_block(g, 1, edge_ptr[g], edge_ptr[g + 1]);
   });
-
-  const int64_t width = int64_t(1) << matchings;
-  int64_t clusters = 0, kept = 0;
-  for (const Pooled& part : pooled) {
-    clusters += part.starts.back();
-    kept += int64_t(part.sources.size());
-  }
-  const Tensor members = make<int64_t>({clusters, width}), edges = make<int64_t>({2, kept}),
-               starts = make<int64_t>({int64_t(graphs) + 1});
-  int64_t* member = writable<int64_t>(members);
-  int64_t *from = writable<int64_t>(edges), *to = from + kept, *start = writable<int64_t>(starts);
-  int64_t before = 0;
-  const auto shift = [&](int64_t cluster) { return before + cluster; };
-  *start++ = 0;
-  for (const Pooled& part : pooled) {
-    member = std::copy(part.members.begin(), part.members.end(), member);
-    from = std::transform(part.sources.begin(), part.sources.end(), from, shift);
-    to = std::transform(part.targets.begin(), part.targets.end(), to, shift);
-    start = std::transform(part.starts.begin() + 1, part.starts.end(), start, shift);
-    before += part.starts.back();
-  }
-  return {members, edges, starts};
+  return put_together(parts, int64_t(1) << matchings);
 }
 
 }  // namespace

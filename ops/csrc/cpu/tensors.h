@@ -49,7 +49,7 @@ Tensor make(std::initializer_list<int64_t> sizes) {
                                                          aoti_torch_device_type_cpu(), 0, &made));
   const Tensor t(made);
   const int64_t bytes = stride * int64_t(sizeof(T));
-  if (bytes >= int64_t(2 * LARGE)) ask_for_large_pages(t.mutable_data_ptr(), bytes);
+  if (bytes >= int64_t(8 * LARGE)) ask_for_large_pages(t.mutable_data_ptr(), bytes);
   return t;
 }
 
