@@ -44,7 +44,7 @@ class Graph:
     """The validated tensors of one request; made by the builders in `model.tasks`."""
 
     task: str
-    arrays: dict[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray]
     num_nodes: int
     num_edges: int
     coordinates: Coordinates | None = None

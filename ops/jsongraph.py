@@ -5,6 +5,7 @@ Only sound graphs in their plainest form are taken, by our own C++; whatever is 
 """
 
 import ctypes
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,22 +14,58 @@ from ops.jsontext import EXTENSION, NATIVE, SMALL, address
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-_Found = ctypes.c_int64 * 5
+
+class _Found(ctypes.Structure):
+    _names = ("nodes", "features", "edges", "model", "model_end", "size")
+    _fields_ = (*((name, ctypes.c_int64) for name in _names), ("block", ctypes.c_void_p))
+
+
 if NATIVE:
     # without giving up the interpreter: that takes longer than reading such a text
     _read = ctypes.PyDLL(str(EXTENSION)).splinecnn_json_graph
     _read.restype = ctypes.c_int32
     _size, _where = ctypes.c_int64, ctypes.c_void_p
-    _read.argtypes = [_where, _size, _size, _size, _where, _size, _where]
+    _read.argtypes = [_where, _size, _size, _size, _where]
+
+
+class Block(Mapping[str, Array]):
+    """The arrays of a graph in one piece of memory, cut out when somebody asks for them.
+
+    edge_index [2, E] int64, by target, then source, each edge once and no loops; features [N, F]
+    and positions [N, 2] float32.
+    """
+
+    NAMES = ("edge_index", "features", "positions")
+    __slots__ = ("data", "num_edges", "num_nodes", "width")
+
+    def __init__(self, data: bytes, num_nodes: int, num_edges: int, width: int) -> None:
+        self.data = data
+        self.num_nodes = num_nodes
+        self.num_edges = num_edges
+        self.width = width
+
+    def __getitem__(self, name: str) -> Array:
+        nodes, edges, width = self.num_nodes, self.num_edges, self.width
+        if name == "edge_index":
+            return np.frombuffer(self.data, np.int64, 2 * edges).reshape(2, edges)
+        numbers = np.frombuffer(self.data, np.float32, offset=16 * edges)
+        if name == "features":
+            return numbers[: nodes * width].reshape(nodes, width)
+        if name == "positions":
+            return numbers[nodes * width :].reshape(nodes, 2)
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.NAMES)
+
+    def __len__(self) -> int:
+        return len(self.NAMES)
 
 
 class SmallGraph(NamedTuple):
     """One graph whose every number was checked; `model` is the name that came with it."""
 
-    num_nodes: int
-    edge_index: Array  # [2, E] int64, by target, then source; each edge once, no loops
-    features: Array  # [N, F] float32
-    positions: Array  # [N, 2] float32
+    arrays: Block
     model: str | None
 
 
@@ -37,19 +74,9 @@ def read_graph(text: bytes | bytearray, most_nodes: int, most_edges: int) -> Sma
     size = len(text)
     if not NATIVE or size > SMALL:
         return None
-    out = np.empty(6 * size // 8 + 1, np.int64)
     found = _Found()
-    if not _read(
-        address(text), size, most_nodes, most_edges, out.ctypes.data, out.nbytes, found
-    ):  # fmt: skip
+    if not _read(address(text), size, most_nodes, most_edges, ctypes.addressof(found)):
         return None
-    nodes, width, edges, start, end = found
-    split = nodes * width
-    numbers = out.view(np.float32)[4 * edges :]
-    return SmallGraph(
-        nodes,
-        out[: 2 * edges].reshape(2, edges),
-        numbers[:split].reshape(nodes, width),
-        numbers[split : split + 2 * nodes].reshape(nodes, 2),
-        str(text[start:end], "ascii") if end else None,
-    )
+    block = ctypes.string_at(found.block, found.size)
+    name = str(text[found.model : found.model_end], "ascii") if found.model_end else None
+    return SmallGraph(Block(block, found.nodes, found.edges, found.features), name)

@@ -7,6 +7,7 @@ The walk of a request:
     codec.py        bytes -> arrays (meshfiles.py and images.py for files, oip.py for tensors)
     model.tasks     arrays -> a validated Graph
     engine.py       Graph -> queue (batching.py) -> packed batch -> runner.py -> one answer each
+    express.py      the same for small graphs, without the interpreter
     answers.py      arrays -> bytes
 
 Errors of every room become problem+json in errors.py; settings.py holds every knob.

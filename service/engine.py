@@ -1,15 +1,19 @@
 """From a graph to its answer: admission, two lanes of waiting work, runner threads, delivery.
 
-Small graphs have a lane and a runner of their own on every device, so none waits behind a mesh.
+Small graphs have a lane and a runner of their own on every device, so none waits behind a mesh;
+those of a model that can do without the interpreter have an express way to it.
 The event loop only ever puts a job in and awaits its future.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import threading
 import time
+import weakref
 from collections import defaultdict
 from collections.abc import Hashable
 from functools import partial
@@ -22,6 +26,7 @@ from model.graph import Graph
 from service.batching import Budget, Job, Lane
 from service.door import Door
 from service.errors import Full, Gone, Invalid, Late, ModelFailed, NotReady, Refusal, TooLarge
+from service.express import Ended, Express
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -39,6 +44,8 @@ class Servable(Protocol):
     version: str
 
     def run(self, graphs: list[Graph], options: Hashable, device: str) -> list[Arrays]: ...
+
+    def open_express(self, wake: int, budget: Budget) -> Express | None: ...
 
 
 class Outcome(NamedTuple):
@@ -59,7 +66,10 @@ class Engine:
         budget = Budget(settings.batch_nodes, settings.batch_edges)
         if not settings.batching:
             budget = Budget(1, 1, graphs=1)
+        self._budget = budget
         self.lanes = [Lane(name, budget, self._refuse) for name in ("small", "large")]
+        self._express: dict[int, Express | None] = {}  # by the identity of a living model
+        self._wake = -1
         self._runners: list[Runner] = []
         self._devices = len(settings.devices)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,6 +82,8 @@ class Engine:
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._loop.add_reader(self._wake, self._collect)
         for device in self._settings.devices:
             self._runners += [Runner(self, lane, device) for lane in self.lanes]
         for runner in self._runners:
@@ -84,10 +96,22 @@ class Engine:
             for job in lane.clear():
                 self._refuse(job, NotReady("the service is stopping"))
             lane.close()
-        for runner in self._runners:
-            if not runner.stuck(self._settings.stuck_seconds):
-                await asyncio.to_thread(runner.join, self._settings.stuck_seconds)
+        for express in self._expresses():
+            for job in express.waiting():
+                self._refuse(job, NotReady("the service is stopping"))
+            express.close()
+        working = self._working()
+        ending = [each for each in working if not each.stuck(self._settings.stuck_seconds)]
+        for each in ending:
+            await asyncio.to_thread(each.join, self._settings.stuck_seconds)
+        self._collect()
         self._runners = []
+        self._express.clear()
+        if self._loop is not None and self._wake >= 0:
+            self._loop.remove_reader(self._wake)
+            if len(ending) == len(working) and not self._replaced:  # who hangs may yet write to it
+                os.close(self._wake)
+            self._wake = -1
 
     def admit(self, task: str) -> Visit:
         """Refuse at the door, before a body is read; else a visit to be used with `with`."""
@@ -117,8 +141,11 @@ class Engine:
         """Queue the graph and await its answer, the deadline, or the caller's leaving."""
         assert self._loop is not None, "the engine is not started"
         number = int(graph.num_nodes > self._settings.small_nodes)
-        lane = self.lanes[number]
-        wait = lane.backlog_seconds() / self._devices
+        express = None if number else self._express_of(model)
+        if express is None:
+            wait = self.lanes[number].backlog_seconds() / self._devices
+        else:
+            wait = express.backlog_seconds()
         if time.monotonic() + wait > deadline:
             self.count_refusal()
             raise Full(f"the requests before this one need about {wait:.1f} s", wait)
@@ -127,10 +154,7 @@ class Engine:
         leave = partial(self._leave, job)
         if gone is not None:
             gone.add_done_callback(leave)
-        if not any(self._arrivals):
-            # Whoever else arrived in this turn of the loop goes in by the same wake-up.
-            self._loop.call_soon(self._put_arrivals)
-        self._arrivals[number].append(job)
+        ticket = express.put(job) if express is not None else self._put(number, job)
         try:
             outcome: Outcome = await job.future
             return outcome
@@ -139,6 +163,59 @@ class Engine:
             timer.cancel()
             if gone is not None:
                 gone.remove_done_callback(leave)
+            if express is not None:
+                express.drop(ticket)
+
+    def _express_of(self, model: Servable) -> Express | None:
+        key = id(model)
+        if key not in self._express:
+            self._express[key] = model.open_express(self._wake, self._budget)
+            weakref.finalize(model, self._close_express, key).atexit = False
+        return self._express[key]
+
+    def _close_express(self, key: int) -> None:
+        """The model is gone, and so is everyone who asked for it."""
+        express = self._express.pop(key, None)
+        if express is not None:
+            express.close()
+
+    def _expresses(self) -> list[Express]:
+        known = list(self._express.values())  # at once: other threads take models away
+        return [express for express in known if express is not None]
+
+    def _working(self) -> list[Runner | Express]:
+        return [*self._runners, *self._expresses()]
+
+    def _collect(self) -> None:
+        """Tell those their answers whose runs have ended."""
+        if self._wake >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+        for express in self._expresses():
+            for ended in express.collect():
+                if ended.answers is not None:
+                    sizes = len(ended.jobs), ended.nodes, ended.edges
+                    self._metrics.observe_batch(express.model, *sizes)
+                self._settle(ended)
+
+    def _settle(self, ended: Ended) -> None:
+        for at, (job, waited) in enumerate(ended.jobs):
+            if job is None or job.future.done():
+                continue
+            if ended.answers is None:
+                self._put(0, job)
+            else:
+                arrays = {"probabilities": ended.answers[at : at + 1]}
+                outcome = Outcome(arrays, waited, ended.seconds, len(ended.jobs))
+                job.future.set_result(outcome)
+
+    def _put(self, number: int, job: Job) -> int:
+        if not any(self._arrivals):
+            # Whoever else arrived in this turn of the loop goes in by the same wake-up.
+            assert self._loop is not None
+            self._loop.call_soon(self._put_arrivals)
+        self._arrivals[number].append(job)
+        return 0
 
     def _put_arrivals(self) -> None:
         arrivals, self._arrivals = self._arrivals, [[] for _ in self.lanes]
@@ -170,12 +247,12 @@ class Engine:
         """Why no new work should be sent here now, if so."""
         if self.draining:
             return "shutting down"
-        if any(runner.stuck(self._settings.stuck_seconds) for runner in self._runners):
+        if any(each.stuck(self._settings.stuck_seconds) for each in self._working()):
             return "a model run is stuck"
         return self.health()
 
     def tend(self) -> None:
-        """Called about once a second: replace runners that hang or died, publish gauges."""
+        """Called about once a second: replace what hangs or died, publish gauges."""
         for index, runner in enumerate(self._runners):
             stuck = runner.stuck(self._settings.stuck_seconds)
             if (stuck and self._replaced <= _MOST_REPLACED) or not runner.is_alive():
@@ -186,12 +263,25 @@ class Engine:
                 self._replaced += stuck
                 self._runners[index] = Runner(self, runner.lane, runner.device)
                 self._runners[index].start()
-        for lane in self.lanes:
-            self._metrics.queue_depth.labels(lane.name).set(lane.depth)
+        for key, express in list(self._express.items()):
+            if express is None:
+                continue
+            stuck = express.stuck(self._settings.stuck_seconds)
+            if (stuck and self._replaced <= _MOST_REPLACED) or not express.is_alive():
+                log.error("replacing the express threads of %s", express.model)
+                self._replaced += stuck
+                self._close_express(key)
+                for job in express.waiting():
+                    self._put(0, job)
+        depths = {lane.name: lane.depth for lane in self.lanes}
+        depths["small"] += sum(express.depth for express in self._expresses())
+        for name, depth in depths.items():
+            self._metrics.queue_depth.labels(name).set(depth)
         self._metrics.in_flight.set(self.in_flight)
 
     def _backlog(self) -> float:
-        return max(lane.backlog_seconds() for lane in self.lanes)
+        waiting: list[Lane | Express] = [*self.lanes, *self._expresses()]
+        return max(each.backlog_seconds() for each in waiting)
 
     def serve(self, lane: Lane, device: str, jobs: list[Job]) -> None:
         """Run one batch on the calling thread; each job gets its own answer or its own error."""

@@ -117,14 +117,10 @@ def _small_graph(
     ask = _ask(said, settings)
     model = lookup(GRAPH_LABEL, ask.model)
     include = check_include(ask.include, model)
-    if found.features.shape[1] != (model.manifest.num_features or found.features.shape[1]):
+    arrays = found.arrays
+    if arrays.width != (model.manifest.num_features or arrays.width):
         return None
-    arrays = {
-        "features": found.features,
-        "positions": found.positions,
-        "edge_index": found.edge_index,
-    }
-    graph = Graph(GRAPH_LABEL, arrays, found.num_nodes, found.edge_index.shape[1])
+    graph = Graph(GRAPH_LABEL, arrays, arrays.num_nodes, arrays.num_edges)
     return Question(model, graph, include=include)
 
 

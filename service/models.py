@@ -14,8 +14,11 @@ import torch
 from model.bundle import Bundle
 from model.graph import GRAPH_LABEL, NODE_LABELS, Graph, pack, unpack
 from model.places import Shape
+from ops.express import Lane
+from service.batching import Budget
+from service.express import Express
 from service.meshfiles import read_exported
-from service.runner import Runtime, open_runtime
+from service.runner import Runtime, TorchScriptRuntime, open_runtime
 from service.settings import Settings
 from service.shares import side_by_side, split
 
@@ -48,7 +51,9 @@ class Model:
             for device in settings.devices
         }
         self._most_threads = settings.run_threads
+        self._batching = settings.batching
         self._pace: float | None = None  # seconds of one thread per node or edge
+        self._quick: TorchScriptRuntime | None = None  # it that can serve graphs by itself
 
     @property
     def includes(self) -> list[str]:
@@ -100,6 +105,27 @@ class Model:
         started = time.thread_time()
         self.run([graph], None, device)
         self._pace = (time.thread_time() - started) / (graph.num_nodes + graph.num_edges)
+
+    def learn_to_serve(self, graph: Graph) -> None:
+        """Where small graphs can do without the interpreter, let them, and warm that up."""
+        runtime = next(iter(self._runtimes.values()))
+        many = len(self._runtimes) > 1 or not self._batching
+        if many or not isinstance(runtime, TorchScriptRuntime) or not runtime.teach():
+            return
+        for graphs in (1, 16):  # a script is made better after each of its first calls
+            lane = Lane(-1, graphs * graph.num_nodes, graphs * graph.num_edges, graphs, share=1)
+            for ticket in range(16):
+                lane.put(ticket, graph.arrays)
+            lane.close()
+            runtime.serve(lane)
+        self._quick = runtime
+
+    def open_express(self, wake: int, budget: Budget) -> Express | None:
+        """A way for small graphs that needs no runner, if this model has one."""
+        if self._quick is None or self._pace is None:
+            return None
+        share = 1 + int(_THREAD_SECONDS / self._pace)
+        return Express(self.name, self._quick.serve, wake, budget, self._most_threads, share)
 
     def _threads_for(self, graphs: list[Graph]) -> int:
         if self._pace is None:

@@ -205,6 +205,7 @@ class Repository:
                     model.run([graph] * size, None, device)
         if graph.num_nodes <= self._settings.small_nodes:
             model.learn_pace(graph, self._settings.devices[0])
+            model.learn_to_serve(graph)
 
     def _swap_in(self, model: Model, signature: Signature) -> None:
         older = self._models.get(model.name, {})

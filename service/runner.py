@@ -16,6 +16,8 @@ from torch import Tensor
 import ops  # noqa: F401  (registers the operators that model.ts calls)
 from model.bundle import Bundle
 from model.errors import BundleError
+from model.graph import GRAPH_LABEL, TASKS
+from ops.express import Lane, teach
 
 
 class DeviceError(Exception):
@@ -51,6 +53,20 @@ class TorchScriptRuntime:
         with torch.cuda.stream(_stream(self._device)):
             there = [a.to(self._device) if isinstance(a, Tensor) else a for a in arguments]
             return {name: t.cpu() for name, t in self._named(self._forward(*there)).items()}
+
+    def teach(self) -> bool:
+        """Learn to `serve`, if the network is one that can."""
+        plain = self._inputs == [*TASKS[GRAPH_LABEL], "ptr"] and len(self._outputs) == 1
+        if not (ops.NATIVE and plain and self._device.type == "cpu"):
+            return False
+        teach(self._module)
+        return True
+
+    @torch.inference_mode()
+    def serve(self, lane: Lane) -> None:
+        """Run the graphs of a lane on this thread alone, until it is closed."""
+        torch.set_num_threads(1)
+        lane.serve(self._module)
 
     def _named(self, result: Any) -> dict[str, Tensor]:
         tensors = (result,) if isinstance(result, Tensor) else result

@@ -36,17 +36,17 @@ def changed(**fields: Any) -> dict[str, Any]:
 def test_a_graph_is_read_whole():
     found = read({"model": "digits", "graph": GRAPH})
     assert found is not None
-    assert found.num_nodes == 3 and found.model == "digits"
-    assert found.edge_index.tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
-    assert found.features.tolist() == np.float32([[1], [0.5], [-2e-3]]).tolist()
-    assert found.positions.tolist() == [[0, 0], [1.25, 3], [7, -1]]
+    assert found.arrays.num_nodes == 3 and found.model == "digits"
+    assert found.arrays["edge_index"].tolist() == [[1, 0, 2, 1], [0, 1, 1, 2]]
+    assert found.arrays["features"].tolist() == np.float32([[1], [0.5], [-2e-3]]).tolist()
+    assert found.arrays["positions"].tolist() == [[0, 0], [1.25, 3], [7, -1]]
 
 
 def test_edges_may_have_a_direction_or_not_be_there():
     found = read(changed(undirected=False))
-    assert found is not None and found.edge_index.tolist() == [[1, 0, 2], [0, 1, 1]]
+    assert found is not None and found.arrays["edge_index"].tolist() == [[1, 0, 2], [0, 1, 1]]
     found = read(changed(edges=[]))
-    assert found is not None and found.edge_index.shape == (2, 0) and found.model is None
+    assert found is not None and found.arrays["edge_index"].shape == (2, 0) and found.model is None
 
 
 number = st.floats(-1e30, 1e30) | st.integers(-1000, 1000)
@@ -83,9 +83,9 @@ def test_it_is_what_the_long_way_makes_of_it(graph: dict[str, Any], separators: 
     except InvalidGraph:
         assert found is None
         return
-    assert found is not None and found.num_nodes == wanted.num_nodes
+    assert found is not None and found.arrays.num_nodes == wanted.num_nodes
     for name in ("edge_index", "features", "positions"):
-        got = getattr(found, name)
+        got = found.arrays[name]
         assert got.dtype == wanted.arrays[name].dtype
         assert got.shape == wanted.arrays[name].shape
         assert got.tobytes() == np.ascontiguousarray(wanted.arrays[name]).tobytes()

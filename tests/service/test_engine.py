@@ -37,6 +37,9 @@ class Fake:
         self.entered = threading.Event()
         self._on_value = on_value
 
+    def open_express(self, *_: Any) -> None:
+        """There is none: it is run by this class alone."""
+
     def run(self, graphs: list[Graph], options: Any, device: str) -> list[dict[str, np.ndarray]]:
         self.batches.append(len(graphs))
         self.entered.set()

@@ -135,21 +135,22 @@ struct Scratch {
   Rows<float> features, positions;
   Rows<int64_t> pairs;
   Edges edges;
+  std::vector<char> block;
 };
 
 }  // namespace
 
-// What was found beside the arrays; text[model, model_end) is the model's name, if one is given.
+// A block of edge_index [2, edges] of int64, features and positions [nodes, …] of float32, one
+// behind the other; text[model, model_end) is the model's name, if one is given.
 struct SplinecnnGraph {
-  int64_t nodes, features, edges, model, model_end;
+  int64_t nodes, features, edges, model, model_end, size;
+  const char* block;  // this thread's own, until it reads the next text
 };
 
-// `{"graph": {"num_nodes", "edges", "undirected"?, "features", "positions"}, "model"?}` into out:
-// edge_index [2, edges] of int64, features and positions [nodes, …] of float32. 1, or 0 if it is
-// anything else or does not fit; six times the text's size is room enough.
+// `{"graph": {"num_nodes", "edges", "undirected"?, "features", "positions"}, "model"?}`. 1, or 0 if
+// it is anything else.
 EXPORTED int32_t splinecnn_json_graph(const char* text, int64_t size, int64_t most_nodes,
-                                      int64_t most_edges, char* out, int64_t room,
-                                      SplinecnnGraph* found) {
+                                      int64_t most_edges, SplinecnnGraph* found) {
   thread_local Scratch scratch;
   Rows<float>&features = scratch.features, &positions = scratch.positions;
   Rows<int64_t>& pairs = scratch.pairs;
@@ -200,11 +201,13 @@ EXPORTED int32_t splinecnn_json_graph(const char* text, int64_t size, int64_t mo
   const int64_t edges = scratch.edges.count();
   const size_t edge_bytes = size_t(edges) * 16, feature_bytes = size_t(nodes * features.width) * 4,
                position_bytes = size_t(nodes) * 8;
-  if (edge_bytes + feature_bytes + position_bytes > size_t(room)) return 0;
+  const size_t bytes = edge_bytes + feature_bytes + position_bytes;
+  if (scratch.block.size() < bytes) scratch.block.resize(bytes);
+  char* const out = scratch.block.data();
   scratch.edges.write(reinterpret_cast<int64_t*>(out));
   std::memcpy(out + edge_bytes, features.number.data(), feature_bytes);
   std::memcpy(out + edge_bytes + feature_bytes, positions.number.data(), position_bytes);
-  *found = {nodes, features.width, edges, 0, 0};
+  *found = {nodes, features.width, edges, 0, 0, int64_t(bytes), out};
   if (seen & MODEL) {
     found->model = model.data() - text;
     found->model_end = found->model + int64_t(model.size());
