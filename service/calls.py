@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from service.body import Body, read_body
 from service.settings import Settings
+from service.state import deadline_of
 
 Stages = tuple[float, dict[str, float]]  # when the first began, and the seconds of each
 
@@ -23,6 +24,7 @@ class Call(Protocol):
     headers: Mapping[str, str]  # by names in small letters
     query: Mapping[str, str]
     request_id: str
+    deadline: float  # by `time.monotonic`
     note: dict[str, Any]  # what its log line says beside the usual
     stages: Stages | None  # once it is answered
 
@@ -40,6 +42,7 @@ class RoutedCall:
         self.headers: Mapping[str, str] = request.headers
         self.query: Mapping[str, str] = request.query_params
         self.request_id: str = request.scope["request_id"]
+        self.deadline = deadline_of(request.headers, settings)
         self.note: dict[str, Any] = {}
         self.stages: Stages | None = None
         request.scope["note"] = self.note

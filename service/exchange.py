@@ -101,6 +101,7 @@ class Exchange:
         self._encoding = "identity"
         self._arrived = False  # the whole body
         self.request_id = request_id_of(headers)
+        self.deadline = 0.0
         self.query: Mapping[str, str] = _parse_query(query) if query else _NOTHING
         self.headers: Mapping[str, str] = _NOTHING
         self.note: dict[str, Any] = {}
@@ -120,7 +121,8 @@ class Exchange:
             self._state.doorkeeper.check_caller(self.headers)  # before a word about the models
             task, self._answer = self._route.open(self._state, self.query)
             visit = engine.admit(task)
-            visit.check(deadline_of(self.headers, settings))
+            self.deadline = deadline_of(self.headers, settings)
+            visit.check(self.deadline)
             self._encoding = check_headers(self.headers, settings.max_body_bytes)
             self._visit = visit.__enter__()  # until the answer is written, in `_finish`
         except Exception as error:
@@ -240,7 +242,6 @@ class Exchange:
         content = reply.content
         lines = [
             _STATUS.get(reply.status) or f"HTTP/1.1 {reply.status} ",
-            *[f"{n.decode('latin-1')}: {v.decode('latin-1')}" for n, v in self._wire.usual],
             f"content-type: {reply.media_type}",
             f"content-length: {len(content)}",
             f"x-request-id: {self.request_id}",
@@ -252,7 +253,8 @@ class Exchange:
                 lines.append(f"{name.lower()}: {value}")
         if not self.keep_alive:
             lines.append("connection: close")
-        head = "\r\n".join(lines).encode("latin-1") + b"\r\n" + _SAFE + b"\r\n"
+        told = "\r\n".join(lines).encode("latin-1")
+        head = b"%s\r\n%s%s\r\n" % (told, _lines(self._wire.usual), _SAFE)
         if len(content) <= _ONE_WRITE:
             self._wire.transport.write(head + content)
         else:
@@ -266,7 +268,18 @@ def _parse_query(query: bytes) -> Mapping[str, str]:
 
 @lru_cache(256)
 def _usual_query(query: bytes) -> Mapping[str, str]:
-    return QueryParams(query)
+    return dict(QueryParams(query))  # which is quicker to ask
+
+
+_usual_lines: tuple[list[Header], bytes] = ([], b"")  # headers, and how they are written
+
+
+def _lines(headers: list[Header]) -> bytes:
+    """Those of every answer; the server makes a new list when the second changes."""
+    global _usual_lines
+    if headers is not _usual_lines[0]:
+        _usual_lines = headers, b"".join(b"%s: %s\r\n" % pair for pair in headers)
+    return _usual_lines[1]
 
 
 class Wire(NamedTuple):

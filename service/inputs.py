@@ -26,6 +26,7 @@ _ASK = {CORRESPONDENCE: ("model", "top_k", "refine", "include", "mesh")}
 _OPTIONS = ("model", "top_k", "refine")
 _MOST_INCLUDED = 20
 _DEFAULTS = Ask()
+_PLAIN = Options()
 _GRAPH = ("num_nodes", "edges", "undirected", "features", "positions", "pseudo")
 
 
@@ -42,6 +43,8 @@ class Question:
     @property
     def options(self) -> Options:
         """How the model is to run; places between vertices need a few candidates."""
+        if self.top_k == 1 and not self.refine and not self.include:
+            return _PLAIN
         least = CANDIDATES if self.include & {"landmarks", "points", "reverse"} else 1
         return Options(max(self.top_k, min(least, self.model.num_classes)), self.refine)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from typing import Any
 
 from prometheus_client import (
@@ -22,12 +23,53 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _NODES = (64, 256, 1024, 4096, 16384, 65536, 262144)
 
 
+class _Count:
+    """What the event loop counts; a counter, which takes a lock each time, hears of it later."""
+
+    def __init__(self, child: Any) -> None:
+        self._child = child
+        self.seen = 0
+
+    def hand_on(self) -> None:
+        seen, self.seen = self.seen, 0
+        if seen:
+            self._child.inc(seen)
+
+
+class _Spread:
+    """The same for a histogram: how many values lie in which bucket, and their sum."""
+
+    def __init__(self, child: Any, bounds: tuple[float, ...]) -> None:
+        self._child = child
+        self._bounds = bounds
+        self._seen = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def add(self, value: float) -> None:
+        self._seen[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def hand_on(self) -> None:
+        # the library has no public way to tell several values at once
+        for bucket, seen in enumerate(self._seen):
+            if seen:
+                self._child._buckets[bucket].inc(seen)
+        if self._sum:
+            self._child._sum.inc(self._sum)
+        self._seen = [0] * len(self._seen)
+        self._sum = 0.0
+
+
 class Metrics:
-    """One registry per app, so that several apps can live in one process."""
+    """One registry per app, so that several apps can live in one process.
+
+    What happens with every request is counted on the event loop alone, without a lock.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._children: dict[tuple[Any, tuple[str, ...]], Any] = {}
+        self._counts: dict[tuple[Any, ...], _Count] = {}
+        self._spreads: dict[tuple[Any, ...], _Spread] = {}
         self.multiprocess = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         if not self.multiprocess:
             ProcessCollector(registry=self.registry)
@@ -77,8 +119,16 @@ class Metrics:
         """Every number as `render` tells it."""
         return [sample for family in self._merged().collect() for sample in family.samples]
 
+    def hand_on(self) -> None:
+        """Tell the registry what was counted since the last time; on the event loop."""
+        for count in self._counts.values():
+            count.hand_on()
+        for spread in self._spreads.values():
+            spread.hand_on()
+
     def _merged(self) -> CollectorRegistry:
         """The numbers of all workers."""
+        self.hand_on()
         if not self.multiprocess:
             return self.registry
         merged = CollectorRegistry()
@@ -88,27 +138,34 @@ class Metrics:
     def observe(self, model: str, stages: dict[str, float]) -> None:
         """The seconds of the stages of a prediction."""
         for stage, seconds in stages.items():
-            self._child(self.stage_seconds, model, stage).observe(seconds)
+            self._spread(self.stage_seconds, model, stage).add(seconds)
 
     def observe_batch(self, model: str, graphs: int, nodes: int, edges: int) -> None:
-        self._child(self.batch_graphs, model).observe(graphs)
-        self._child(self.batch_nodes, model).observe(nodes)
-        self._child(self.batch_edges, model).observe(edges)
+        """A run, from whichever thread."""
+        self.batch_graphs.labels(model).observe(graphs)
+        self.batch_nodes.labels(model).observe(nodes)
+        self.batch_edges.labels(model).observe(edges)
 
     def observe_prediction(self, model: str, version: str, status: int) -> None:
-        self._child(self.predictions, model, version, str(status)).inc()
+        self._count(self.predictions, model, version, status).seen += 1
 
     def observe_request(self, route: str, method: str, status: int, seconds: float) -> None:
-        self._child(self.requests, route, method, str(status)).inc()
-        self._child(self.request_seconds, route).observe(seconds)
+        self._count(self.requests, route, method, status).seen += 1
+        self._spread(self.request_seconds, route).add(seconds)
 
-    def _child(self, metric: Any, *labels: str) -> Any:
-        """The metric with these labels, remembered: looking it up costs more than counting."""
+    def _count(self, metric: Counter, *labels: object) -> _Count:
         key = (metric, labels)
-        child = self._children.get(key)
-        if child is None:
-            child = self._children[key] = metric.labels(*labels)
-        return child
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = _Count(metric.labels(*labels))
+        return count
+
+    def _spread(self, metric: Histogram, *labels: str) -> _Spread:
+        key = (metric, labels)
+        spread = self._spreads.get(key)
+        if spread is None:
+            spread = self._spreads[key] = _Spread(metric.labels(*labels), _SECONDS)
+        return spread
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(f"splinecnn_{name}", text, labels, registry=self.registry)

@@ -67,7 +67,10 @@ class Repository:
             known = ", ".join(sorted(self._models)) or "none"
             raise NotFound(f"no model {name[:100]!r} is served here; served: {known}")
         if version is None:
-            return versions[max(versions, key=_version_order)]
+            newest = (
+                max(versions, key=_version_order) if len(versions) > 1 else next(iter(versions))
+            )
+            return versions[newest]
         if version not in versions:
             known = ", ".join(versions)
             raise NotFound(f"model {name!r} has no version {version[:100]!r}; served: {known}")

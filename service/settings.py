@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -186,7 +187,7 @@ class Settings(BaseSettings):
     def devices(self) -> list[str]:
         return [name.strip() for name in self.device.split(",")]
 
-    @property
+    @cached_property
     def max_body_bytes(self) -> int:
         return int(self.max_body_mb * 1024 * 1024)
 

@@ -53,6 +53,7 @@ class State:
         for task in self._tending:
             task.cancel()
         await self.engine.stop()
+        self.metrics.hand_on()
         self._codecs.shutdown(wait=False, cancel_futures=True)
         if self.traces is not None:
             await asyncio.to_thread(self.traces.close)
@@ -85,6 +86,7 @@ class State:
         while True:
             self.engine.tend()
             self.publish()
+            self.metrics.hand_on()  # other workers show these numbers too
             logs.flush()
             await asyncio.sleep(1.0)
 

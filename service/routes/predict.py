@@ -18,7 +18,7 @@ from service.logs import milliseconds
 from service.models import Model
 from service.replies import Reply
 from service.routes.documentation import request_body, responses
-from service.state import State, deadline_of, state_of
+from service.state import State, state_of
 
 router = APIRouter(tags=["predict"])
 _ANYWHERE = 1 << 40  # for what is always done in a thread
@@ -62,6 +62,7 @@ async def predict(request: Request, task: str) -> Response:
     state = state_of(request)
     with state.engine.admit(task) as visit:
         call = RoutedCall(request, state.settings)
+        visit.check(call.deadline)
         return (await answer(state, call, visit, task=task)).response()
 
 
@@ -69,11 +70,9 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
     """Body, graph, answer; each stage timed, none of the heavy ones on the loop."""
     settings = state.settings
     headers, query = call.headers, call.query
-    deadline = deadline_of(headers, settings)
-    visit.check(deadline)
     media = answers.negotiate(headers.get("accept", ""))
     body = await call.body()
-    visit.begin(len(body), deadline)
+    visit.begin(len(body), call.deadline)
     arrived = time.perf_counter()
     content_type = media_type(headers.get("content-type", ""))
 
@@ -100,7 +99,7 @@ async def answer(state: State, call: Call, visit: Visit, *, task: str) -> Reply:
             model,
             question.graph,
             question.options,
-            deadline=deadline,
+            deadline=call.deadline,
             request_id=call.request_id,
             gone=gone,
         )

@@ -21,7 +21,7 @@ from service.interpret import doubts
 from service.models import Model
 from service.replies import Reply
 from service.routes.documentation import infer_body, infer_responses
-from service.state import State, deadline_of, state_of
+from service.state import State, state_of
 
 health = APIRouter(tags=["open inference protocol"])
 router = APIRouter(tags=["open inference protocol"])
@@ -122,16 +122,15 @@ async def infer(request: Request, name: str, version: str | None = None) -> Resp
     model = state.repository.get(name, version)
     with state.engine.admit(model.task) as visit:
         call = RoutedCall(request, state.settings)
+        visit.check(call.deadline)
         return (await answer(state, call, visit, model=model)).response()
 
 
 async def answer(state: State, call: Call, visit: Visit, *, model: Model) -> Reply:
     """Body, tensors, answer, as the friendly routes do it."""
     settings = state.settings
-    deadline = deadline_of(call.headers, settings)
-    visit.check(deadline)
     body = await call.body()
-    visit.begin(len(body), deadline)
+    visit.begin(len(body), call.deadline)
     arrived = started = time.perf_counter()
     call.note["model"] = f"{model.name}/{model.version}"
 
@@ -156,7 +155,7 @@ async def answer(state: State, call: Call, visit: Visit, *, model: Model) -> Rep
             model,
             question.graph,
             question.options,
-            deadline=_sooner(deadline, asked.parameters),
+            deadline=_sooner(call.deadline, asked.parameters),
             request_id=call.request_id,
             gone=gone,
         )

@@ -63,10 +63,6 @@ def express_of(engine: Engine, model: Any) -> Express:
     return express
 
 
-def names(part: str) -> list[str]:
-    return [thread.name for thread in threading.enumerate() if part in thread.name]
-
-
 class Held:
     """A model whose shared runs wait until they are let go, and then fail if they are told to."""
 
@@ -227,13 +223,12 @@ def test_its_threads_end_with_the_model(toy_bundles: Path) -> None:
     async def work(engine: Engine) -> None:
         model = load(toy_bundles)
         await ask(engine, model, graph(20))
-        assert names("express") == [f"express-{NAME}-0"]
+        express = express_of(engine, model)
+        assert [thread.name for thread in express._threads] == [f"express-{NAME}-0"]
         del model
         gc.collect()
-        until = time.monotonic() + 10
-        while names("express") and time.monotonic() < until:
-            await asyncio.sleep(0.01)
-        assert names("express") == []
+        await asyncio.to_thread(express.join, 10)
+        assert not express.is_alive()
         assert engine._expresses() == []
 
     with_engine(work)
@@ -244,11 +239,12 @@ def test_stopping_refuses_what_still_waits(toy_bundles: Path) -> None:
         held = Held(load(toy_bundles))
         waiting = ask(engine, held, graph(20))
         await asyncio.sleep(0)
+        express = express_of(engine, held)
         stopping = asyncio.create_task(engine.stop())
         with pytest.raises(NotReady, match="stopping"):
             await waiting
         held.let_go.set()
         await stopping
-        assert names("express") == []
+        assert not express.is_alive()
 
     with_engine(work)
