@@ -6,6 +6,7 @@ and the pseudo-coordinate of an edge is position(j) - position(i).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -64,12 +65,15 @@ def pack(graphs: Sequence[Graph]) -> dict[str, Tensor]:
         raise UnsupportedTask(f"unknown task {task!r}; known: {', '.join(TASKS)}")
     if any(graph.task != task for graph in graphs):
         raise InvalidGraph("a batch holds graphs of one task only")
-    sizes = np.array([graph.num_nodes for graph in graphs], dtype=np.int64)
-    ptr = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    ptr = np.array([0, *accumulate(graph.num_nodes for graph in graphs)], np.int64)
     names = tensor_names(task, graphs[0].coordinates)
     if any(graph.coordinates != graphs[0].coordinates for graph in graphs):
         raise InvalidGraph("a batch holds graphs with the same coordinates only")
-    packed = {name: torch.from_numpy(_join(name, graphs, ptr)) for name in names}
+    # always a copy: what a network is given never aliases the request's own arrays
+    if len(graphs) == 1:
+        packed = {name: torch.from_numpy(graphs[0].arrays[name].copy()) for name in names}
+    else:
+        packed = {name: torch.from_numpy(_join(name, graphs, ptr)) for name in names}
     packed["ptr"] = torch.from_numpy(ptr)
     return packed
 
@@ -82,15 +86,16 @@ def _join(name: str, graphs: Sequence[Graph], ptr: np.ndarray) -> np.ndarray:
         return np.concatenate([np.zeros(1, np.int64), *shifted])
     if name in _NODE_INDICES:
         parts = [part + offset for part, offset in zip(parts, ptr[:-1], strict=True)]
-    # always a copy: what a network is given never aliases the request's own arrays
     return np.concatenate(parts, axis=1 if name == "edge_index" else 0)
 
 
 def unpack(outputs: Mapping[str, Tensor], graphs: Sequence[Graph]) -> list[dict[str, np.ndarray]]:
     """What belongs to each graph of a batch: its rows, or its single row for `graph-label`."""
-    ends = np.cumsum([0] + [1 if g.task == GRAPH_LABEL else g.num_nodes for g in graphs])
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in outputs.items()}
+    if len(graphs) == 1:
+        return [arrays]
+    ends = accumulate(1 if g.task == GRAPH_LABEL else g.num_nodes for g in graphs)
     return [
         {name: array[start:end] for name, array in arrays.items()}
-        for start, end in zip(ends[:-1], ends[1:], strict=True)
+        for start, end in pairwise([0, *ends])
     ]

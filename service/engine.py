@@ -289,14 +289,14 @@ class Engine:
         answers = self._run(device, jobs)
         seconds = time.monotonic() - started
         lane.charge(jobs, seconds)
-        self._count(jobs)
         self.deliver(
             [
                 (job, Outcome(answer, started - job.arrived, seconds, len(jobs)))
                 if not isinstance(answer, Exception)
                 else (job, answer)
                 for job, answer in zip(jobs, answers, strict=True)
-            ]
+            ],
+            ran=True,
         )
 
     def _run(self, device: str, jobs: list[Job]) -> list[Arrays | Exception]:
@@ -347,10 +347,10 @@ class Engine:
         )
         return ModelFailed(f"the model {name!r} failed on this graph")
 
-    def deliver(self, answers: list[tuple[Job, Outcome | Exception]]) -> None:
+    def deliver(self, answers: list[tuple[Job, Outcome | Exception]], *, ran: bool = False) -> None:
         assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(_settle, answers)  # one wake-up for the whole batch
+        try:  # one wake-up for the whole batch
+            self._loop.call_soon_threadsafe(self._tell, answers, ran)
         except RuntimeError:
             log.warning("%d answers came after the event loop had closed", len(answers))
 
@@ -359,10 +359,18 @@ class Engine:
             self._metrics.rejected.labels("late").inc()
         self.deliver([(job, error)])
 
-    def _count(self, jobs: list[Job]) -> None:
-        nodes = sum(job.graph.num_nodes for job in jobs)
-        edges = sum(job.graph.num_edges for job in jobs)
-        self._metrics.observe_batch(jobs[0].model.name, len(jobs), nodes, edges)
+    def _tell(self, answers: list[tuple[Job, Outcome | Exception]], ran: bool) -> None:
+        if ran:
+            nodes = sum(job.graph.num_nodes for job, _ in answers)
+            edges = sum(job.graph.num_edges for job, _ in answers)
+            self._metrics.observe_batch(answers[0][0].model.name, len(answers), nodes, edges)
+        for job, answer in answers:
+            if job.future.done():
+                continue
+            if isinstance(answer, Exception):
+                job.future.set_exception(answer)
+            else:
+                job.future.set_result(answer)
 
 
 class Visit:
@@ -429,21 +437,12 @@ class Runner(threading.Thread):
                 del jobs  # an idle runner must not keep the last model alive
 
 
-def _settle(answers: list[tuple[Job, Outcome | Exception]]) -> None:
-    for job, answer in answers:
-        if job.future.done():
-            continue
-        if isinstance(answer, Exception):
-            job.future.set_exception(answer)
-        else:
-            job.future.set_result(answer)
-
-
 def _all_finite(answers: list[Arrays]) -> bool:
     """Whether a whole batch is; asked once, for a question per answer costs more than its run."""
     for name, array in answers[0].items():
         if array.dtype.kind == "f":
-            together = np.concatenate([answer[name] for answer in answers])
+            several = len(answers) > 1
+            together = np.concatenate([a[name] for a in answers]) if several else array
             if not np.isfinite(together).all():
                 return False
     return True

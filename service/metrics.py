@@ -70,6 +70,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._counts: dict[tuple[Any, ...], _Count] = {}
         self._spreads: dict[tuple[Any, ...], _Spread] = {}
+        self._bounds: dict[Histogram, tuple[float, ...]] = {}
         self.multiprocess = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         if not self.multiprocess:
             ProcessCollector(registry=self.registry)
@@ -141,10 +142,10 @@ class Metrics:
             self._spread(self.stage_seconds, model, stage).add(seconds)
 
     def observe_batch(self, model: str, graphs: int, nodes: int, edges: int) -> None:
-        """A run, from whichever thread."""
-        self.batch_graphs.labels(model).observe(graphs)
-        self.batch_nodes.labels(model).observe(nodes)
-        self.batch_edges.labels(model).observe(edges)
+        """A run of a model."""
+        self._spread(self.batch_graphs, model).add(graphs)
+        self._spread(self.batch_nodes, model).add(nodes)
+        self._spread(self.batch_edges, model).add(edges)
 
     def observe_prediction(self, model: str, version: str, status: int) -> None:
         self._count(self.predictions, model, version, status).seen += 1
@@ -164,7 +165,8 @@ class Metrics:
         key = (metric, labels)
         spread = self._spreads.get(key)
         if spread is None:
-            spread = self._spreads[key] = _Spread(metric.labels(*labels), _SECONDS)
+            bounds = self._bounds[metric]
+            spread = self._spreads[key] = _Spread(metric.labels(*labels), bounds)
         return spread
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
@@ -173,7 +175,11 @@ class Metrics:
     def _histogram(
         self, name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...]
     ) -> Histogram:
-        return Histogram(f"splinecnn_{name}", text, labels, buckets=buckets, registry=self.registry)
+        metric = Histogram(
+            f"splinecnn_{name}", text, labels, buckets=buckets, registry=self.registry
+        )
+        self._bounds[metric] = buckets
+        return metric
 
     def _gauge(self, name: str, text: str, labels: tuple[str, ...], mode: str = "livesum") -> Gauge:
         return Gauge(

@@ -49,6 +49,11 @@ class InferRequest:
     id: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def all_binary(self) -> bool:
+        """Whether no numbers will have to be written as text."""
+        return self.binary if self.outputs is None else all(w.binary for w in self.outputs)
+
 
 def read_infer(body: Body, header_length: str | None, max_elements: int) -> InferRequest:
     """A whole infer request; `header_length` is there when binary tensors follow the JSON."""

@@ -179,7 +179,11 @@ async def answer(state: State, call: Call, visit: Visit, *, model: Model) -> Rep
     size = sum(array.nbytes for array in outcome.arrays.values())
     if question.include:
         size = 1 << 40  # always in a thread
-    reply = await state.off_loop(size * (8 if "gzip" in encoding else 1), encode)
+    if "gzip" in encoding:
+        size *= 8
+    elif asked.all_binary:
+        size //= 16  # is copied, no more
+    reply = await state.off_loop(size, encode)
     timings["encode"] = time.perf_counter() - started
     state.metrics.observe(model.name, timings)
     call.stages = arrived, timings

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from service_toys import ball, picture, ring, running
 
+from ops.express import Lane
 from service.settings import Settings
 
 Make = Callable[..., Settings]
@@ -34,7 +37,9 @@ def substance(response: httpx.Response) -> dict[str, Any]:
     return {k: v for k, v in response.json().items() if k not in ("request_id", "timings_ms")}
 
 
-def test_mixed_sizes_in_company_give_the_bits_of_each_alone(settings: Make) -> None:
+def test_mixed_sizes_in_company_give_the_bits_of_each_alone(
+    settings: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work() -> None:
         async with running(settings(batching=False)) as (client, _):
             alone = [substance(await client.post(url, json=body)) for url, body in requests()]
@@ -47,15 +52,25 @@ def test_mixed_sizes_in_company_give_the_bits_of_each_alone(settings: Make) -> N
                 serve(*batch)
 
             engine.serve = serve_slowly
+            gathered, serve_lane = threading.Event(), Lane.serve
+
+            def serve_gathered(*lane: Any) -> None:
+                assert gathered.wait(30)
+                serve_lane(*lane)
+
+            monkeypatch.setattr(Lane, "serve", serve_gathered)
+            asyncio.get_running_loop().call_later(0.5, gathered.set)
             for _ in range(3):
                 asked = [client.post(url, json=body) for url, body in requests()]
                 together = [substance(r) for r in await asyncio.gather(*asked)]
                 assert together == alone
-            metrics = app.state.service.metrics.registry
+            samples = {
+                (s.name, s.labels.get("model")): s.value
+                for s in app.state.service.metrics.samples()
+            }
             for model in ("bodies", "cora", "mnist-superpixels"):
-                runs = metrics.get_sample_value("splinecnn_batch_graphs_count", {"model": model})
-                assert runs is not None
-                assert runs < 36, "nothing was batched, so nothing was shown"
+                runs = samples["splinecnn_batch_graphs_count", model]
+                assert runs < 36, f"no {model} were batched, so nothing was shown"
 
     asyncio.run(work())
 
