@@ -41,6 +41,7 @@ PACKAGES = {
     "ray": ["ray[serve]==2.60.0"],
     "triton": ["nvidia-pytriton==0.7.0"],
 }
+OTHERS = [name for name in PACKAGES if name != "triton"]
 JSON = {"Content-Type": "application/json"}
 Arrays = dict[str, np.ndarray]
 
@@ -233,7 +234,7 @@ def launch(name: str, model: str, models: Path, root: Path) -> Server:
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(HERE),
     }
-    log = root / f"{name.replace(' /', '-')}-{model}.log"
+    log = root / f"{name.replace(' /', '-').replace(' ', '-')}-{model}.log"
     if name.startswith("ours"):
         fields = {"models": str(models), "port": port, "threads": 1, "watch_seconds": 0}
         code = (
@@ -248,13 +249,15 @@ def launch(name: str, model: str, models: Path, root: Path) -> Server:
         server = Server(name, model, path, binary=True, v2=v2)
         server.start([sys.executable, "-W", "ignore", "-c", code], port, variables, log)
         return server
-    if name == "triton":
+    if name.startswith("triton"):
         import triton_server
 
-        make_environment(name, root)
+        make_environment("triton", root)
         repository = root / f"triton-{model}"
-        command, more = triton_server.prepare(root / name, repository, model, port)
-        server = Server(name, model, f"/v2/models/{model}/infer", binary=True, batch=True, v2=True)
+        command, more = triton_server.prepare(root / "triton", repository, model, port)
+        binary = name == "triton"
+        path = f"/v2/models/{model}/infer"
+        server = Server(name, model, path, binary=binary, batch=True, v2=True)
         server.start(command, port, {**variables, **more}, log)
         return server
     python = str(make_environment(name, root))
@@ -331,7 +334,7 @@ def measure(
         answers = answers_of(server)
         same(truth.setdefault(MESH, answers), answers)
         load(server.port, server.requests(), 1, 0)
-        outcome = load(server.port, server.requests(), 1, 2 * seconds)
+        outcome = load(server.port, server.requests(), 1, 6 * seconds)
     finally:
         server.stop()
     row += [f"{outcome.quantile_ms(0.5):.0f}", f"{outcome.quantile_ms(0.99):.0f}"]
@@ -381,7 +384,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, default=Path("bundles"))
     parser.add_argument("--environments", type=Path, required=True)
-    parser.add_argument("--only", default=",".join(["ours", "ours /v2", *PACKAGES]))
+    parser.add_argument(
+        "--only", default=",".join(["ours", "ours /v2", "triton", "triton JSON", *OTHERS])
+    )
     parser.add_argument("--seconds", type=float, default=5.0)
     arguments = parser.parse_args()
     arguments.environments = arguments.environments.resolve()
