@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ops.jsongraph import Block
 from ops.jsontext import EXTENSION, NATIVE
+from ops.smallgraph import Block
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -10,7 +10,7 @@ from typing import Any
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS, Graph
 from model.places import CANDIDATES
 from model.tasks import SparseFeatures, image_graph, label_graph, mesh_graph, node_graph
-from ops.jsongraph import SmallGraph, read_graph
+from ops.smallgraph import SmallGraph, read_graph
 from service import images, meshfiles
 from service.body import Body
 from service.codec import Document, Skimmed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import zlib
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "FP64": np.dtype("<f8"),
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_SHORT = 2048  # bytes of JSON
+_OBJECT = (dict, simdjson.Object)
+_ARRAY = (list, simdjson.Array)
 HEADER_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -64,16 +68,15 @@ def read_infer(body: Body, header_length: str | None, max_elements: int) -> Infe
         size = int(header_length)
         if size > len(body):
             raise BadRequest(f"{HEADER_LENGTH} is {size}, but the body has {len(body)} bytes")
-    head = body if size == len(body) else body[:size]
-    root = Document(head).root
+    root = _parse(body if size == len(body) else body[:size])
     tail = memoryview(body)[size:]
     inputs = root.get("inputs")
-    if not isinstance(inputs, simdjson.Array) or len(inputs) == 0:
+    if not isinstance(inputs, _ARRAY) or len(inputs) == 0:
         raise BadRequest("inputs must be an array of tensors")
     tensors: dict[str, NDArray[Any]] = {}
     offset = 0
     for index, entry in enumerate(inputs):
-        if not isinstance(entry, simdjson.Object):
+        if not isinstance(entry, _OBJECT):
             raise BadRequest(f"inputs[{index}] must be an object")
         name, array, used = _tensor(entry, f"inputs[{index}]", tail[offset:], max_elements)
         if name in tensors:
@@ -85,6 +88,16 @@ def read_infer(body: Body, header_length: str | None, max_elements: int) -> Infe
     parameters = _parameters(root, "the request")
     binary = flag_of(parameters, "binary_data_output")
     return InferRequest(tensors, _outputs(root, binary), binary, _identifier(root), parameters)
+
+
+def _parse(head: Body) -> Any:
+    """The JSON; a short one, which has few numbers in it, as objects that are quickly asked."""
+    if len(head) <= _SHORT:
+        with contextlib.suppress(orjson.JSONDecodeError):
+            root = orjson.loads(head)
+            if isinstance(root, dict):
+                return root
+    return Document(head).root  # which can say what is wrong
 
 
 def _tensor(
@@ -110,6 +123,8 @@ def _tensor(
             raise BadRequest(f"{path} needs {size} bytes, but {len(tail)} are left in the body")
         return name, np.frombuffer(tail[:size], dtype).reshape(shape), size
     data = entry.get("data")
+    if isinstance(data, list):
+        data = simdjson.Parser().parse(orjson.dumps(data))
     if not isinstance(data, simdjson.Array):
         raise BadRequest(f"{path} must have data, or parameters.binary_data_size")
     whole = dtype.kind in "iu"
@@ -125,7 +140,7 @@ def _tensor(
 
 
 def _shape(value: Any, path: str, max_elements: int) -> list[int]:
-    if not isinstance(value, simdjson.Array) or not 1 <= len(value) <= 8:
+    if not isinstance(value, _ARRAY) or not 1 <= len(value) <= 8:
         raise BadRequest(f"{path}.shape must be an array of 1 to 8 sizes")
     shape: list[int] = []
     for size in value:
@@ -141,12 +156,12 @@ def _outputs(root: Any, binary: bool) -> list[Wanted] | None:
     outputs = root.get("outputs")
     if outputs is None:
         return None
-    if not isinstance(outputs, simdjson.Array):
+    if not isinstance(outputs, _ARRAY):
         raise BadRequest("outputs must be an array")
     wanted = []
     for index, entry in enumerate(outputs):
         path = f"outputs[{index}]"
-        if not isinstance(entry, simdjson.Object):
+        if not isinstance(entry, _OBJECT):
             raise BadRequest(f"{path} must be an object")
         parameters = _parameters(entry, path)
         if "shared_memory_region" in parameters:
@@ -162,9 +177,9 @@ def _parameters(entry: Any, path: str) -> dict[str, Any]:
     value = entry.get("parameters")
     if value is None:
         return {}
-    if not isinstance(value, simdjson.Object):
+    if not isinstance(value, _OBJECT):
         raise BadRequest(f"{path}: parameters must be an object")
-    return dict(value.as_dict())
+    return value if isinstance(value, dict) else dict(value.as_dict())
 
 
 def flag_of(parameters: dict[str, Any], name: str, usual: bool = False, path: str = "") -> bool:

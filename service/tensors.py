@@ -9,8 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from model.graph import CORRESPONDENCE, NODE_LABELS, POSITIONS, PSEUDO, Coordinates, Graph
+from model.graph import (
+    CORRESPONDENCE,
+    GRAPH_LABEL,
+    NODE_LABELS,
+    POSITIONS,
+    PSEUDO,
+    Coordinates,
+    Graph,
+)
 from model.tasks import label_graph, mesh_graph, node_graph
+from ops.smallgraph import take_graph
 from service.carry import carry
 from service.errors import BadRequest, Invalid, TooLarge
 from service.inputs import Question, check_include, check_refine
@@ -102,7 +111,11 @@ def _graph(model: Model, tensors: Arrays, undirected: bool, settings: Settings) 
             len(features), edge_index.T, features, undirected, tensors.get(POSITIONS),
             tensors.get(PSEUDO), width, model.manifest.coordinates,
         )  # fmt: skip
-    positions = tensors["positions"]
+    positions = tensors[POSITIONS]
+    limits = settings.max_nodes, settings.max_edges
+    block = take_graph(features, positions, edge_index, undirected, *limits)
+    if block is not None and width in (None, block.width):
+        return Graph(GRAPH_LABEL, block, block.num_nodes, block.num_edges)
     return label_graph(
         len(features), edge_index.T, features, positions, undirected, num_features=width
     )

@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 from service_toys import CORA_FEATURES, Caller, ball, picture, ring
 
+from service import oip
 from service.app import create_app
 from service.settings import Settings
 
@@ -226,8 +227,12 @@ BAD_REQUESTS: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.parametrize("short", [0, 1 << 20])  # bytes up to which JSON is read as a short one
 @pytest.mark.parametrize(("body", "message"), BAD_REQUESTS)
-def test_a_bad_infer_request_is_400_with_a_reason(api: Caller, body: Any, message: str) -> None:
+def test_a_bad_infer_request_is_400_with_a_reason(
+    api: Caller, body: Any, message: str, short: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oip, "_SHORT", short)
     response = api.post("/v2/models/bodies/infer", json=body)
     assert response.status_code == 400, response.text
     assert message in response.json()["error"]
@@ -297,6 +302,19 @@ def test_tensors_are_checked_before_they_are_used(
     few = start(settings(max_faces=10))
     told = said(few, "bodies", mesh_request(), 413)
     assert told == "faces must have at most 10 rows, got 80"
+
+
+def test_short_and_long_json_say_the_same(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+    for short in (0, 1 << 20):
+        monkeypatch.setattr(oip, "_SHORT", short)
+        for model, body in (
+            ("bodies", mesh_request(id="a", outputs=[{"name": "confidence"}])),
+            ("cora", graph_request(ring(), parameters={"undirected": True})),
+            ("mnist-superpixels", graph_request(picture())),
+        ):
+            told.append(api.post(f"/v2/models/{model}/infer", json=body).json())
+    assert told[:3] == told[3:]
 
 
 def test_parameters_of_other_servers_pass(api: Caller) -> None:

@@ -1,7 +1,9 @@
-// A small graph out of JSON text in one go: arrays read and checked, edges put in order.
+// A small graph out of JSON text or arrays in one go: numbers read and checked, edges put in order.
 //
-// Read by ops/jsongraph.py. As in json.cpp nothing here explains: what is not a sound graph in the
-// plainest form is left to those who can say what is wrong with it.
+// Called by ops/smallgraph.py. As in json.cpp nothing here explains: what is not a sound graph in
+// the plainest form is left to those who can say what is wrong with it.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 #include <vector>
@@ -83,15 +85,29 @@ struct Pair {
   int32_t source, target;
 };
 
+// Where the nodes of edges are: `step` numbers further on are those of the next edge.
+struct Pairs {
+  const int64_t *source, *target;
+  int64_t step, count;
+
+  bool within(int64_t nodes) const {
+    bool outside = false;
+    for (int64_t e = 0; e < count * step; e += step)
+      outside |= uint64_t(source[e]) >= uint64_t(nodes) || uint64_t(target[e]) >= uint64_t(nodes);
+    return !outside;
+  }
+};
+
 // Edges by target, then source, each once and no loops: counted out twice, last key first.
 class Edges {
  public:
-  void order(const int64_t* given, int64_t count, bool undirected, int64_t nodes) {
+  void order(const Pairs& given, bool undirected, int64_t nodes) {
+    const int64_t count = given.count;
     const int64_t all = undirected ? 2 * count : count;
     first_.resize(size_t(all));
     sorted_.resize(size_t(all));
     for (int64_t e = 0; e < count; ++e) {
-      const Pair pair{int32_t(given[2 * e]), int32_t(given[2 * e + 1])};
+      const Pair pair{int32_t(given.source[e * given.step]), int32_t(given.target[e * given.step])};
       first_[e] = pair;
       if (undirected) first_[count + e] = {pair.target, pair.source};
     }
@@ -131,11 +147,12 @@ class Edges {
   int64_t kept_ = 0;
 };
 
-struct Scratch {
-  Rows<float> features, positions;
-  Rows<int64_t> pairs;
-  Edges edges;
-  std::vector<char> block;
+// The arrays of a graph: features [nodes, width] and positions [nodes, 2].
+struct Given {
+  int64_t nodes, width;
+  const float *features, *positions;
+  Pairs pairs;
+  bool undirected;
 };
 
 }  // namespace
@@ -144,16 +161,41 @@ struct Scratch {
 // behind the other; text[model, model_end) is the model's name, if one is given.
 struct SplinecnnGraph {
   int64_t nodes, features, edges, model, model_end, size;
-  const char* block;  // this thread's own, until it reads the next text
+  const char* block;  // this thread's own, until it reads the next graph
 };
+
+namespace {
+
+// False if an edge leads to a node that is not there, or if there are too many.
+bool lay_out(const Given& given, int64_t most_nodes, int64_t most_edges, SplinecnnGraph& found) {
+  thread_local Edges ordered;
+  thread_local std::vector<char> block;
+  if (given.nodes < 1 || given.nodes > most_nodes) return false;
+  if (given.pairs.count > most_edges / (given.undirected ? 2 : 1)) return false;
+  if (!given.pairs.within(given.nodes)) return false;
+  ordered.order(given.pairs, given.undirected, given.nodes);
+  const int64_t edges = ordered.count();
+  const size_t edge_bytes = size_t(edges) * 16,
+               feature_bytes = size_t(given.nodes * given.width) * 4,
+               position_bytes = size_t(given.nodes) * 8;
+  const size_t bytes = edge_bytes + feature_bytes + position_bytes;
+  if (block.size() < bytes) block.resize(bytes);
+  char* const out = block.data();
+  ordered.write(reinterpret_cast<int64_t*>(out));
+  std::memcpy(out + edge_bytes, given.features, feature_bytes);
+  std::memcpy(out + edge_bytes + feature_bytes, given.positions, position_bytes);
+  found = {given.nodes, given.width, edges, 0, 0, int64_t(bytes), out};
+  return true;
+}
+
+}  // namespace
 
 // `{"graph": {"num_nodes", "edges", "undirected"?, "features", "positions"}, "model"?}`. 1, or 0 if
 // it is anything else.
 EXPORTED int32_t splinecnn_json_graph(const char* text, int64_t size, int64_t most_nodes,
                                       int64_t most_edges, SplinecnnGraph* found) {
-  thread_local Scratch scratch;
-  Rows<float>&features = scratch.features, &positions = scratch.positions;
-  Rows<int64_t>& pairs = scratch.pairs;
+  thread_local Rows<float> features, positions;
+  thread_local Rows<int64_t> pairs;
   const char* const end = text + size;
   enum Field : unsigned {
     GRAPH = 1,
@@ -188,29 +230,43 @@ EXPORTED int32_t splinecnn_json_graph(const char* text, int64_t size, int64_t mo
   });
   if (!at || skip(at, end) != end) return 0;
   constexpr unsigned NEEDED = GRAPH | NODES | EDGES | FEATURES | POSITIONS;
-  if ((seen & NEEDED) != NEEDED || nodes < 1 || nodes > most_nodes) return 0;
+  if ((seen & NEEDED) != NEEDED || (pairs.rows > 0 && pairs.width != 2)) return 0;
   if (features.rows != nodes || positions.rows != nodes || positions.width != 2) return 0;
-  if (pairs.rows > 0 && pairs.width != 2) return 0;
-  if (pairs.rows > most_edges / (undirected ? 2 : 1)) return 0;
-  bool outside = false;
-  for (int64_t i = 0; i < 2 * pairs.rows; ++i)
-    outside |= uint64_t(pairs.number[size_t(i)]) >= uint64_t(nodes);
-  if (outside) return 0;
-
-  scratch.edges.order(pairs.number.data(), pairs.rows, undirected, nodes);
-  const int64_t edges = scratch.edges.count();
-  const size_t edge_bytes = size_t(edges) * 16, feature_bytes = size_t(nodes * features.width) * 4,
-               position_bytes = size_t(nodes) * 8;
-  const size_t bytes = edge_bytes + feature_bytes + position_bytes;
-  if (scratch.block.size() < bytes) scratch.block.resize(bytes);
-  char* const out = scratch.block.data();
-  scratch.edges.write(reinterpret_cast<int64_t*>(out));
-  std::memcpy(out + edge_bytes, features.number.data(), feature_bytes);
-  std::memcpy(out + edge_bytes + feature_bytes, positions.number.data(), position_bytes);
-  *found = {nodes, features.width, edges, 0, 0, int64_t(bytes), out};
+  const int64_t* const pair = pairs.number.data();
+  const Given given{nodes,
+                    features.width,
+                    features.number.data(),
+                    positions.number.data(),
+                    {pair, pair + 1, 2, pairs.rows},
+                    undirected};
+  if (!lay_out(given, most_nodes, most_edges, *found)) return 0;
   if (seen & MODEL) {
     found->model = model.data() - text;
     found->model_end = found->model + int64_t(model.size());
   }
   return 1;
+}
+
+// The same out of features [nodes, width], positions [nodes, 2] and edge_index [2, edges], which
+// stand anywhere, as what follows the header of a request does.
+EXPORTED int32_t splinecnn_array_graph(int64_t nodes, int64_t width, int64_t edges,
+                                       const char* features, const char* positions,
+                                       const char* edge_index, int32_t undirected,
+                                       int64_t most_nodes, int64_t most_edges,
+                                       SplinecnnGraph* found) {
+  thread_local std::vector<float> numbers;
+  thread_local std::vector<int64_t> nodes_of_edges;
+  const size_t own = size_t(nodes * width), all = own + size_t(nodes) * 2;
+  numbers.resize(all);
+  nodes_of_edges.resize(size_t(edges) * 2);
+  std::copy_n(features, own * 4, reinterpret_cast<char*>(numbers.data()));
+  std::copy_n(positions, (all - own) * 4, reinterpret_cast<char*>(numbers.data() + own));
+  std::copy_n(edge_index, size_t(edges) * 16, reinterpret_cast<char*>(nodes_of_edges.data()));
+  const bool finite = std::all_of(numbers.begin(), numbers.end(),
+                                  [](float value) { return std::abs(value) <= float(LARGEST); });
+  if (!finite) return 0;
+  const int64_t* const source = nodes_of_edges.data();
+  const Pairs pairs{source, source + edges, 1, edges};
+  const Given given{nodes, width, numbers.data(), numbers.data() + own, pairs, undirected != 0};
+  return lay_out(given, most_nodes, most_edges, *found);
 }

@@ -1,7 +1,7 @@
-"""A small graph out of JSON text by one call: arrays read and checked, edges in order.
+"""A small graph out of JSON text or arrays by one call: numbers read and checked, edges in order.
 
 Only sound graphs in their plainest form are taken, by our own C++; whatever is not is left to
-`jsontext` and those who can say what is wrong with it.
+those who can say what is wrong with it.
 """
 
 import ctypes
@@ -21,11 +21,14 @@ class _Found(ctypes.Structure):
 
 
 if NATIVE:
-    # without giving up the interpreter: that takes longer than reading such a text
-    _read = ctypes.PyDLL(str(EXTENSION)).splinecnn_json_graph
-    _read.restype = ctypes.c_int32
+    # without giving up the interpreter: that takes longer than such a graph
+    _library = ctypes.PyDLL(str(EXTENSION))
     _size, _where = ctypes.c_int64, ctypes.c_void_p
-    _read.argtypes = [_where, _size, _size, _size, _where]
+    _read = _library.splinecnn_json_graph
+    _read.argtypes, _read.restype = [_where, _size, _size, _size, _where], ctypes.c_int32
+    _take = _library.splinecnn_array_graph
+    _take.argtypes = [*[_size] * 3, *[_where] * 3, ctypes.c_int32, _size, _size, _where]
+    _take.restype = ctypes.c_int32
 
 
 class Block(Mapping[str, Array]):
@@ -77,6 +80,42 @@ def read_graph(text: bytes | bytearray, most_nodes: int, most_edges: int) -> Sma
     found = _Found()
     if not _read(address(text), size, most_nodes, most_edges, ctypes.addressof(found)):
         return None
-    block = ctypes.string_at(found.block, found.size)
     name = str(text[found.model : found.model_end], "ascii") if found.model_end else None
-    return SmallGraph(Block(block, found.nodes, found.edges, found.features), name)
+    return SmallGraph(_block(found), name)
+
+
+def take_graph(
+    features: Array,
+    positions: Array,
+    edge_index: Array,
+    undirected: bool,
+    most_nodes: int,
+    most_edges: int,
+) -> Block | None:
+    """The graph of float32 [N, F] and [N, 2] and int64 [2, E]; None if it is anything else."""
+    (nodes, width), (two, edges) = features.shape, edge_index.shape
+    plain = (
+        NATIVE
+        and features.dtype == positions.dtype == np.float32
+        and edge_index.dtype == np.int64
+        and two == 2
+        and width > 0
+        and positions.shape == (nodes, 2)
+        and features.flags.c_contiguous
+        and positions.flags.c_contiguous
+        and edge_index.flags.c_contiguous
+        and features.nbytes + positions.nbytes + edge_index.nbytes <= SMALL
+    )
+    if not plain:
+        return None
+    found = _Found()
+    where = features.ctypes.data, positions.ctypes.data, edge_index.ctypes.data
+    limits = most_nodes, most_edges
+    if not _take(nodes, width, edges, *where, undirected, *limits, ctypes.addressof(found)):
+        return None
+    return _block(found)
+
+
+def _block(found: _Found) -> Block:
+    data = ctypes.string_at(found.block, found.size)
+    return Block(data, found.nodes, found.edges, found.features)

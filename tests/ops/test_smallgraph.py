@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from model.errors import InvalidGraph
 from model.tasks import label_graph
-from ops import jsongraph
-from ops.jsongraph import SmallGraph, read_graph
+from ops import smallgraph
+from ops.smallgraph import Block, SmallGraph, read_graph, take_graph
 
-pytestmark = pytest.mark.skipif(not jsongraph.NATIVE, reason="the operator is not compiled")
+pytestmark = pytest.mark.skipif(not smallgraph.NATIVE, reason="the operator is not compiled")
 
 MOST = 1000
 GRAPH: dict[str, Any] = {
@@ -139,3 +139,64 @@ def test_a_text_that_came_in_parts_is_read_too():
 
 def test_large_texts_are_for_others():
     assert read({"graph": GRAPH, "model": "m" * 70_000}) is None
+
+
+def arrays(graph: dict[str, Any]) -> dict[str, Any]:
+    """What `take_graph` is given for it, each array where no number would stand by itself."""
+    kinds = {"features": np.float32, "positions": np.float32, "edges": np.int64}
+    given = {name: np.asarray(graph[name], kind) for name, kind in kinds.items()}
+    pairs = given.pop("edges").reshape(-1, 2)
+    given["edge_index"] = np.ascontiguousarray(pairs.T)
+    return {name: shifted(array) for name, array in given.items()}
+
+
+def shifted(array: Any) -> Any:
+    behind = memoryview(b"x" + array.tobytes())[1:]
+    return np.frombuffer(behind, array.dtype).reshape(array.shape)
+
+
+def take(undirected: bool = True, most: int = MOST, **given: Any) -> Block | None:
+    return take_graph(**{**arrays(GRAPH), **given}, undirected=undirected,
+                      most_nodes=most, most_edges=MOST)  # fmt: skip
+
+
+@settings(deadline=None, max_examples=300)
+@given(graphs())
+def test_arrays_become_what_the_long_way_makes_of_them(graph: dict[str, Any]) -> None:
+    given = arrays(graph)
+    count = len(given["features"])
+    undirected = graph["undirected"]
+    try:
+        wanted = label_graph(count, given["edge_index"].T, given["features"], given["positions"],
+                             undirected)  # fmt: skip
+    except InvalidGraph:
+        assert take(undirected, **given) is None
+        return
+    found = take(undirected, **given)
+    assert found is not None and found.num_nodes == count
+    for name in wanted.arrays:
+        assert found[name].tobytes() == np.ascontiguousarray(wanted.arrays[name]).tobytes()
+
+
+def test_other_arrays_are_left_to_others():
+    plain = arrays(GRAPH)
+    assert take() is not None
+    assert take(most=2) is None
+    assert take_graph(**plain, undirected=True, most_nodes=MOST, most_edges=9) is None
+    for name, array in plain.items():
+        wide = np.int32 if name == "edge_index" else np.float64
+        assert take(**{name: array.astype(wide)}) is None
+        assert take(**{name: array[:, :0]}) is None or name == "edge_index"
+        assert take(**{name: np.concatenate([array, array])}) is None
+        assert take(**{name: np.asfortranarray(np.repeat(array, 2, 1))}) is None
+    for number in (np.nan, np.inf, 1.1e30, -1.1e30):
+        for name in ("features", "positions"):
+            spoilt = plain[name].copy()
+            spoilt[-1, -1] = number
+            assert take(**{name: spoilt}) is None
+    for node in (-1, 3, 2**40):
+        spoilt = plain["edge_index"].copy()
+        spoilt[0, -1] = node
+        assert take(edge_index=spoilt) is None
+    many = np.zeros((9000, 2), np.float32)
+    assert take(features=many, positions=many, most=9000) is None
