@@ -47,7 +47,7 @@ if NATIVE:
     _library = ctypes.PyDLL(str(EXTENSION))
     _size, _where = ctypes.c_int64, ctypes.c_void_p
     _open = _library.splinecnn_express_open
-    _open.argtypes, _open.restype = [ctypes.c_int32, *[_size] * 5], _size
+    _open.argtypes, _open.restype = [ctypes.c_int32, *[_size] * 5, ctypes.c_double], _size
     _put = _library.splinecnn_express_put
     _put.argtypes, _put.restype = [*[_size] * 5, _where], ctypes.c_int32
     _drop = _library.splinecnn_express_drop
@@ -56,6 +56,8 @@ if NATIVE:
     _collect.argtypes, _collect.restype = [_size, _where], ctypes.c_int32
     _busy_since = _library.splinecnn_express_busy_since
     _busy_since.argtypes, _busy_since.restype = [_size], ctypes.c_double
+    _waiting = _library.splinecnn_express_waiting
+    _waiting.argtypes, _waiting.restype = [_size], _size
     _lose, _close, _forget = (
         getattr(_library, f"splinecnn_express_{name}") for name in ("lose", "close", "forget")
     )
@@ -81,20 +83,31 @@ def teach(module: Any) -> None:
 class Lane:
     """Graphs waiting for one network; `wake` is an eventfd, written to when a run has ended.
 
-    Several threads may serve it: one at a time, unless `share` nodes and edges wait, or more.
+    Several threads may serve it: one at a time, unless `share` nodes and edges wait, or more, or a
+    run takes longer than `patience` seconds.
     """
 
     def __init__(
-        self, wake: int, nodes: int, edges: int, graphs: int = 512, *, threads: int = 1, share: int
+        self,
+        wake: int,
+        nodes: int,
+        edges: int,
+        graphs: int = 512,
+        *,
+        threads: int = 1,
+        share: int,
+        patience: float = 0.01,
     ) -> None:
-        self.number: int = _open(wake, nodes, edges, graphs, threads, share)
+        self.number: int = _open(wake, nodes, edges, graphs, threads, share, patience)
         self._run = _Run()
         self._at = ctypes.addressof(self._run)
 
     def put(self, ticket: int, arrays: Mapping[str, Array]) -> None:
         """edge_index [2, E], features [N, F] and positions [N, 2], which are copied."""
         block = arrays if isinstance(arrays, Block) else _block(arrays)
-        _put(self.number, ticket, block.num_nodes, block.num_edges, block.width, block.data)
+        sizes = block.num_nodes, block.num_edges, block.width
+        if not _put(self.number, ticket, *sizes, block.data):
+            raise MemoryError("the graph could not be copied")
 
     def drop(self, ticket: int) -> bool:
         """Take a graph out; False if it was no longer waiting."""
@@ -108,6 +121,10 @@ class Lane:
             tickets = _array(run.tickets, 16 * count, _TICKET).tolist()
             answers = at and _array(at, 4 * count * run.classes, _ROW).reshape(count, -1)
             yield Run(tickets, run.nodes, run.edges, run.seconds, answers)
+
+    def waiting(self) -> int:
+        """How many graphs wait for a run."""
+        return int(_waiting(self.number))
 
     def busy_since(self) -> float:
         """When the longest run began, by the monotonic clock; 0 if there is none."""

@@ -18,6 +18,8 @@ from typing import Any
 from model.graph import Graph
 from service.errors import Late
 
+# A run of less costs hardly less, so a pace learned from a few nodes would be far too slow.
+LEAST_COST = 4096
 _SCAN = 256  # how far behind the oldest graph to look for others that fit
 
 
@@ -96,7 +98,7 @@ class Lane:
     def charge(self, jobs: list[Job], seconds: float) -> None:
         """Tell the lane what a batch cost, for fairness and for waiting-time estimates."""
         name = jobs[0].model.name
-        pace = seconds / max(1, sum(job.cost for job in jobs))
+        pace = seconds / max(LEAST_COST, sum(job.cost for job in jobs))
         with self._changed:
             self._used[name] = self._used.get(name, 0.0) + seconds
             self._pace[name] = 0.8 * self._pace.get(name, pace) + 0.2 * pace

@@ -34,6 +34,8 @@ log = logging.getLogger("splinecnn.engine")
 
 Arrays = dict[str, np.ndarray]
 _HUGE = 1e6  # no sound network overflows on values up to this
+_MOST_COPIED = 1 << 16  # nodes and edges of a graph that the event loop may copy
+_LAST_WAIT = 5.0  # seconds for what runs at the end, which nobody waits for any more
 _MOST_REPLACED = 3  # hung runners replaced before the process asks to be restarted
 
 
@@ -69,12 +71,15 @@ class Engine:
         self._budget = budget
         self.lanes = [Lane(name, budget, self._refuse) for name in ("small", "large")]
         self._express: dict[int, Express | None] = {}  # by the identity of a living model
+        self._retired: list[Runner | Express] = []  # replaced, but their last runs may yet end
         self._wake = -1
         self._runners: list[Runner] = []
         self._devices = len(settings.devices)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._arrivals: list[list[Job]] = [[] for _ in self.lanes]
         self._replaced = 0
+        self._stopping = False
+        self.left_behind = 0  # threads that still ran when it stopped
         self.broken: str | None = None
         self.draining = False
         self.in_flight = 0
@@ -91,26 +96,28 @@ class Engine:
 
     async def stop(self) -> None:
         """Let the running batches finish, then end the threads."""
+        self._stopping = True
         self._put_arrivals()
         for lane in self.lanes:
             for job in lane.clear():
-                self._refuse(job, NotReady("the service is stopping"))
+                self._refuse(job, _ended())
             lane.close()
         for express in self._expresses():
             for job in express.waiting():
-                self._refuse(job, NotReady("the service is stopping"))
+                self._refuse(job, _ended())
             express.close()
-        working = self._working()
-        ending = [each for each in working if not each.stuck(self._settings.stuck_seconds)]
-        for each in ending:
-            await asyncio.to_thread(each.join, self._settings.stuck_seconds)
+        until = time.monotonic() + _LAST_WAIT
+        working = [*self._runners, *self._expresses(), *self._retired]
+        for each in working:
+            await asyncio.to_thread(each.join, max(0.0, until - time.monotonic()))
+        self.left_behind = sum(not each.is_over() for each in working)
         self._collect()
         self._runners = []
         self._express.clear()
+        self._retired.clear()
         if self._loop is not None and self._wake >= 0:
             self._loop.remove_reader(self._wake)
-            if len(ending) == len(working) and not self._replaced:  # who hangs may yet write to it
-                os.close(self._wake)
+            os.close(self._wake)
             self._wake = -1
 
     def admit(self, task: str) -> Visit:
@@ -140,8 +147,13 @@ class Engine:
     ) -> Outcome:
         """Queue the graph and await its answer, the deadline, or the caller's leaving."""
         assert self._loop is not None, "the engine is not started"
-        number = int(graph.num_nodes > self._settings.small_nodes)
-        express = None if number else self._express_of(model)
+        if self._stopping:
+            raise _ended()
+        settings = self._settings
+        small = graph.num_nodes <= settings.small_nodes and graph.num_edges <= settings.batch_edges
+        number = int(not small)
+        light = small and graph.num_nodes + graph.num_edges <= _MOST_COPIED
+        express = self._express_of(model) if light else None
         if express is None:
             wait = self.lanes[number].backlog_seconds() / self._devices
         else:
@@ -154,8 +166,12 @@ class Engine:
         leave = partial(self._leave, job)
         if gone is not None:
             gone.add_done_callback(leave)
-        ticket = express.put(job) if express is not None else self._put(number, job)
+        ticket = 0
         try:
+            if express is not None:
+                ticket = express.put(job)
+            else:
+                self._put(number, job)
             outcome: Outcome = await job.future
             return outcome
         finally:
@@ -191,7 +207,8 @@ class Engine:
         if self._wake >= 0:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
-        for express in self._expresses():
+        retired = [each for each in self._retired if isinstance(each, Express)]
+        for express in [*self._expresses(), *retired]:
             for ended in express.collect():
                 if ended.answers is not None:
                     sizes = len(ended.jobs), ended.nodes, ended.edges
@@ -209,13 +226,15 @@ class Engine:
                 outcome = Outcome(arrays, waited, ended.seconds, len(ended.jobs))
                 job.future.set_result(outcome)
 
-    def _put(self, number: int, job: Job) -> int:
+    def _put(self, number: int, job: Job) -> None:
+        if self._stopping:
+            job.future.set_exception(_ended())
+            return
         if not any(self._arrivals):
             # Whoever else arrived in this turn of the loop goes in by the same wake-up.
             assert self._loop is not None
             self._loop.call_soon(self._put_arrivals)
         self._arrivals[number].append(job)
-        return 0
 
     def _put_arrivals(self) -> None:
         arrivals, self._arrivals = self._arrivals, [[] for _ in self.lanes]
@@ -253,6 +272,9 @@ class Engine:
 
     def tend(self) -> None:
         """Called about once a second: replace what hangs or died, publish gauges."""
+        over = [each for each in self._retired if each.is_over()]
+        self._collect()  # theirs for the last time
+        self._retired = [each for each in self._retired if each not in over]
         for index, runner in enumerate(self._runners):
             stuck = runner.stuck(self._settings.stuck_seconds)
             if (stuck and self._replaced <= _MOST_REPLACED) or not runner.is_alive():
@@ -260,6 +282,7 @@ class Engine:
                     "replacing a runner on %s: %s", runner.device, "hung" if stuck else "dead"
                 )
                 runner.retired = True
+                self._retired.append(runner)
                 self._replaced += stuck
                 self._runners[index] = Runner(self, runner.lane, runner.device)
                 self._runners[index].start()
@@ -270,8 +293,10 @@ class Engine:
             if (stuck and self._replaced <= _MOST_REPLACED) or not express.is_alive():
                 log.error("replacing the express threads of %s", express.model)
                 self._replaced += stuck
+                waiting = express.waiting()
                 self._close_express(key)
-                for job in express.waiting():
+                self._retired.append(express)
+                for job in waiting:
                     self._put(0, job)
         depths = {lane.name: lane.depth for lane in self.lanes}
         depths["small"] += sum(express.depth for express in self._expresses())
@@ -416,6 +441,9 @@ class Runner(threading.Thread):
         self.retired = False
         self._busy_since: float | None = None
 
+    def is_over(self) -> bool:
+        return not self.is_alive()
+
     def stuck(self, seconds: float) -> bool:
         since = self._busy_since
         return since is not None and time.monotonic() - since > seconds
@@ -435,6 +463,10 @@ class Runner(threading.Thread):
             finally:
                 self._busy_since = None
                 del jobs  # an idle runner must not keep the last model alive
+
+
+def _ended() -> NotReady:
+    return NotReady("the service is stopping")
 
 
 def _all_finite(answers: list[Arrays]) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ops.express import Lane
-from service.batching import Budget, Job
+from service.batching import LEAST_COST, Budget, Job
 
 log = logging.getLogger("splinecnn.express")
 
@@ -53,14 +53,16 @@ class Express:
 
     @property
     def depth(self) -> int:
-        return len(self._jobs)
+        """How many wait for a run."""
+        return self.lane.waiting()
 
     def put(self, job: Job) -> int:
         """The ticket it goes by."""
-        self._last = ticket = self._last + 1
+        ticket = self._last + 1
+        self.lane.put(ticket, job.graph.arrays)
+        self._last = ticket
         self._jobs[ticket] = job
         self._load += job.cost
-        self.lane.put(ticket, job.graph.arrays)
         return ticket
 
     def drop(self, ticket: int) -> None:
@@ -72,7 +74,7 @@ class Express:
 
     def collect(self) -> Iterator[Ended]:
         for run in self.lane.collect():
-            pace = run.seconds / max(1, run.nodes + run.edges)
+            pace = run.seconds / max(LEAST_COST, run.nodes + run.edges)
             self._pace = 0.8 * (self._pace or pace) + 0.2 * pace
             jobs = []
             for ticket, waited in run.tickets:
@@ -84,14 +86,19 @@ class Express:
 
     def backlog_seconds(self) -> float:
         """How long the jobs without an answer should take."""
-        return self._load * self._pace
+        return self._load * self._pace / len(self._threads)
 
     def stuck(self, seconds: float) -> bool:
         since = self.lane.busy_since()
         return bool(since) and time.monotonic() - since > seconds
 
     def is_alive(self) -> bool:
+        """Whether all its threads are."""
         return all(thread.is_alive() for thread in self._threads)
+
+    def is_over(self) -> bool:
+        """Whether none of them is."""
+        return not any(thread.is_alive() for thread in self._threads)
 
     def waiting(self) -> list[Job]:
         """Take out everything that is not being run."""

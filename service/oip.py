@@ -116,19 +116,19 @@ def _tensor(
         raise BadRequest(f"{path}: shared memory is not supported; send the bytes")
     if "binary_data_size" in parameters:
         size = parameters["binary_data_size"]
-        if size != count * dtype.itemsize or isinstance(size, bool):
-            want = count * dtype.itemsize
+        want = count * dtype.itemsize
+        if size != want or isinstance(size, bool) or not isinstance(size, int):
             raise BadRequest(f"{path}.parameters.binary_data_size must be {want}, got {size!r}")
         if size > len(tail):
             raise BadRequest(f"{path} needs {size} bytes, but {len(tail)} are left in the body")
         return name, np.frombuffer(tail[:size], dtype).reshape(shape), size
     data = entry.get("data")
-    if isinstance(data, list):
-        data = simdjson.Parser().parse(orjson.dumps(data))
-    if not isinstance(data, simdjson.Array):
+    if not isinstance(data, _ARRAY):
         raise BadRequest(f"{path} must have data, or parameters.binary_data_size")
     whole = dtype.kind in "iu"
     try:
+        if isinstance(data, list):
+            data = simdjson.Parser().parse(orjson.dumps(data))
         flat = np.frombuffer(
             data.as_buffer(of_type="i" if whole else "d"), np.int64 if whole else np.float64
         )

@@ -151,6 +151,7 @@ class Repository:
                 raise NotFound(f"no model {name[:100]!r} is served here")
             self._unloaded.add(name)
             self._models = {n: v for n, v in self._models.items() if n != name}
+            self._defaults = ({}, {})  # which would keep it in memory
             for key in [key for key in self._states if key[0] == name]:
                 self._states[key] = State("UNAVAILABLE", "unloaded")
         release_memory()
@@ -216,6 +217,7 @@ class Repository:
         if self._settings.versions == "all":
             versions = {**older, **versions}
         self._models = {**self._models, model.name: versions}
+        self._defaults = ({}, {})
         for version in older:
             if version not in versions:
                 self._states[model.name, version] = State("UNAVAILABLE", "replaced by a newer one")

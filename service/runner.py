@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import re
 import threading
@@ -18,6 +19,8 @@ from model.bundle import Bundle
 from model.errors import BundleError
 from model.graph import GRAPH_LABEL, TASKS
 from ops.express import Lane, teach
+
+log = logging.getLogger("splinecnn.runner")
 
 
 class DeviceError(Exception):
@@ -59,7 +62,11 @@ class TorchScriptRuntime:
         plain = self._inputs == [*TASKS[GRAPH_LABEL], "ptr"] and len(self._outputs) == 1
         if not (ops.NATIVE and plain and self._device.type == "cpu"):
             return False
-        teach(self._module)
+        try:
+            teach(self._module)
+        except RuntimeError as error:  # it has a `serve` of its own, or answers in another form
+            log.info("runs by runners alone: %s", str(error).strip().partition("\n")[0])
+            return False
         return True
 
     @torch.inference_mode()

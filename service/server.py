@@ -133,7 +133,11 @@ def serve(settings: Settings, sockets: list[socket.socket]) -> int:
     configure(settings)
     server = DrainingServer(settings)
     server.run(sockets)
-    return FAILED if server.failed else 0
+    code = FAILED if server.failed else 0
+    if server.left_behind:  # a run that came to its end while the interpreter ends would abort it
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 def _ears(listening: socket.socket) -> list[socket.socket]:
@@ -172,6 +176,10 @@ class DrainingServer(uvicorn.Server):
                 ssl_keyfile=settings.tls_key,
             )
         )
+
+    @property
+    def left_behind(self) -> int:
+        return self._state.engine.left_behind
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()

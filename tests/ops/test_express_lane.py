@@ -4,6 +4,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -217,7 +218,7 @@ def test_a_second_thread_helps_with_much_work_only(script: Any, wake: int) -> No
     def helper() -> None:
         own["ptr"] = take(torch.tensor([found.number]))[3].tolist()
 
-    found = lane(wake, threads=2, share=20)  # three graphs of seven nodes and edges
+    found = lane(wake, threads=2, share=20, patience=60)  # three graphs of seven nodes and edges
     found.put(1, graph(1.0))
     assert take(torch.tensor([found.number]))[3].tolist() == [0, 3]
     other = threading.Thread(target=helper)
@@ -230,6 +231,70 @@ def test_a_second_thread_helps_with_much_work_only(script: Any, wake: int) -> No
         found.put(ticket, graph(1.0))
     other.join(30)
     assert own["ptr"] == [0, 3, 6, 9]
+
+
+def test_a_second_thread_helps_behind_a_long_run(wake: int) -> None:
+    take = torch.ops.splinecnn_express.take
+    found = lane(wake, threads=2, share=10**9, patience=0.02)
+    number = torch.tensor([found.number])
+    found.put(1, graph(1.0))
+    take(number)
+    found.put(2, graph(1.0))
+    own: list[list[int]] = []
+    other = threading.Thread(target=lambda: own.append(take(number)[3].tolist()))
+    other.start()
+    other.join(30)
+    assert own == [[0, 3]] and found.waiting() == 0
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_thread_with_nothing_to_do_ends_when_the_lane_is_emptied(
+    wake: int, dropped: bool
+) -> None:
+    take, give = torch.ops.splinecnn_express.take, torch.ops.splinecnn_express.give
+    found = lane(wake, threads=2, share=10**9, patience=60)
+    number = torch.tensor([found.number])
+    found.put(1, graph(1.0))
+    take(number)
+    found.put(2, graph(1.0))
+    other = threading.Thread(target=take, args=[number])
+    other.start()
+    time.sleep(0.05)
+    found.close()
+    other.join(0.1)
+    assert other.is_alive()  # a graph still waits
+    give(number, torch.zeros(1, 3))
+    if dropped:
+        found.drop(2)
+    else:
+        take(number)
+    other.join(30)
+    assert not other.is_alive()
+
+
+def test_answers_to_nothing_are_an_error(wake: int) -> None:
+    found, another = lane(wake), lane(wake)
+    give = torch.ops.splinecnn_express.give
+    with pytest.raises(RuntimeError, match="nothing was taken from this lane"):
+        give(torch.tensor([found.number]), torch.zeros(0, 3))
+    found.put(1, graph(1.0))
+    torch.ops.splinecnn_express.take(torch.tensor([found.number]))
+    with pytest.raises(RuntimeError, match="nothing was taken from this lane"):
+        give(torch.tensor([another.number]), torch.zeros(1, 3))
+    give(torch.tensor([found.number]), torch.zeros(1, 3))
+    assert [numbers(run) for run in found.collect()] == [[1]]
+
+
+def test_a_run_that_ends_late_writes_to_nobody_elses_file(tmp_path: Path) -> None:
+    wake = os.eventfd(0, os.EFD_NONBLOCK)
+    found = lane(wake)
+    found.put(1, graph(1.0))
+    torch.ops.splinecnn_express.take(torch.tensor([found.number]))
+    os.close(wake)
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        assert file.fileno() == wake
+        torch.ops.splinecnn_express.give(torch.tensor([found.number]), torch.zeros(1, 3))
+    assert (tmp_path / "file").read_bytes() == b""
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -134,10 +134,18 @@ def test_one_past_its_deadline_is_refused_and_not_run() -> None:
 def test_the_backlog_follows_the_pace_seen() -> None:
     line, model = lane(nodes=5), Named("a")
     assert line.backlog_seconds() == 0
-    line.put(job(model, 5))
+    line.put(job(model, 5000))
     line.charge(line.take() or [], 10.0)
-    line.put(job(model, 10))
+    line.put(job(model, 10_000))
     assert line.backlog_seconds() == 20.0
+
+
+def test_a_tiny_graph_says_little_of_the_pace() -> None:
+    line, model = lane(), Named("a")
+    line.put(job(model, 1))
+    line.charge(line.take() or [], 0.001)
+    line.put(job(model, 10_000))
+    assert line.backlog_seconds() < 0.01
 
 
 def test_a_waiting_runner_wakes_for_work_and_for_closing() -> None:

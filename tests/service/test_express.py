@@ -26,6 +26,7 @@ from service.errors import Gone, Invalid, Late, ModelFailed, NotReady
 from service.express import Express
 from service.metrics import Metrics
 from service.models import Model
+from service.runner import TorchScriptRuntime
 from service.settings import Settings
 
 pytestmark = pytest.mark.skipif(not ops.NATIVE, reason="the operator is not compiled")
@@ -137,6 +138,19 @@ def test_only_small_graphs_of_networks_that_can_go_this_way(
     with_engine(work, small_nodes=20)
 
 
+def test_a_network_of_another_form_is_left_to_runners(toy_bundles: Path) -> None:
+    class One(ops.torch.nn.Module):
+        def forward(self, features: Any, positions: Any, edge_index: Any, ptr: Any) -> Any:
+            return features
+
+    model = load(toy_bundles)
+    (runtime,) = model._runtimes.values()
+    assert isinstance(runtime, TorchScriptRuntime)
+    assert not runtime.teach()  # it has a `serve` by now
+    runtime._module = ops.torch.jit.script(One())
+    assert not runtime.teach()
+
+
 def test_what_fails_in_company_is_done_again_by_a_runner(toy_bundles: Path) -> None:
     model = load(toy_bundles)
 
@@ -223,6 +237,40 @@ def test_a_hung_run_is_noticed_and_what_waits_goes_another_way(toy_bundles: Path
     with_engine(work, stuck_seconds=0.05)
 
 
+def test_a_run_that_was_taken_for_hung_may_still_answer(toy_bundles: Path) -> None:
+    async def work(engine: Engine) -> None:
+        held = Held(load(toy_bundles))
+        express = express_of(engine, held)
+        asked = ask(engine, held, graph(20))
+        await asyncio.sleep(0)
+        lane = ops.torch.tensor([express.lane.number])
+        splinecnn = ops.torch.ops.splinecnn_express
+        splinecnn.take(lane)
+        await asyncio.sleep(0.06)
+        engine.tend()
+        assert express_of(engine, held) is not express
+        splinecnn.give(lane, ops.torch.full((1, 10), 0.1))
+        assert (await asked).arrays["probabilities"].tolist() == [[np.float32(0.1)] * 10]
+        held.let_go.set()
+        await asyncio.to_thread(express.join, 10)
+        engine.tend()
+        assert engine._retired == []
+
+    with_engine(work, stuck_seconds=0.05)
+
+
+def test_a_graph_of_many_edges_is_not_small(toy_bundles: Path) -> None:
+    async def work(engine: Engine) -> None:
+        held = Held(load(toy_bundles))
+        dense = graph(30)
+        assert dense.num_edges > 20
+        await ask(engine, held, dense)  # the express lane would keep it for ever
+        assert held.alone == [1]
+        assert engine.lanes[1]._pace and not engine.lanes[0]._pace
+
+    with_engine(work, batch_edges=20)
+
+
 def test_its_threads_end_with_the_model(toy_bundles: Path) -> None:
     async def work(engine: Engine) -> None:
         model = load(toy_bundles)
@@ -250,5 +298,28 @@ def test_stopping_refuses_what_still_waits(toy_bundles: Path) -> None:
         held.let_go.set()
         await stopping
         assert not express.is_alive()
+
+    with_engine(work)
+
+
+def test_nothing_new_begins_once_it_stops(toy_bundles: Path) -> None:
+    async def work(engine: Engine) -> None:
+        held = Held(load(toy_bundles))
+        express = express_of(engine, held)
+        running = ask(engine, held, graph(20))
+        await asyncio.sleep(0)
+        lane = ops.torch.tensor([express.lane.number])
+        ops.torch.ops.splinecnn_express.take(lane)
+        stopping = asyncio.create_task(engine.stop())
+        await asyncio.sleep(0)
+        with pytest.raises(NotReady, match="stopping"):
+            await ask(engine, held, graph(20))
+        # this would be done again by a runner
+        ops.torch.ops.splinecnn_express.give(lane, ops.torch.full((1, 10), np.nan))
+        with pytest.raises(NotReady, match="stopping"):
+            await running
+        held.let_go.set()
+        await stopping
+        assert engine.left_behind == 0
 
     with_engine(work)

@@ -203,6 +203,7 @@ BAD_REQUESTS: list[tuple[Any, str]] = [
     (with_input(0, data=["x"]), "inputs[0].data must hold FP32 numbers only"),
     (with_input(0, parameters=[]), "inputs[0]: parameters must be an object"),
     (with_input(0, parameters={"binary_data_size": 7}), "binary_data_size must be 504, got 7"),
+    (with_input(0, parameters={"binary_data_size": 504.0}), "must be 504, got 504.0"),
     (with_input(0, parameters={"binary_data_size": 504}), "needs 504 bytes, but 0 are left"),
     (with_input(0, parameters={"shared_memory_region": "x"}), "shared memory is not supported"),
     (with_input(1, data=[[0, 1, 99]] * 80), "mesh.faces[0]"),
@@ -302,6 +303,14 @@ def test_tensors_are_checked_before_they_are_used(
     few = start(settings(max_faces=10))
     told = said(few, "bodies", mesh_request(), 413)
     assert told == "faces must have at most 10 rows, got 80"
+
+
+def test_data_in_many_brackets_is_400(api: Caller) -> None:
+    data = b"[" * 300 + b"1" + b"]" * 300
+    body = b'{"inputs":[{"name":"vertices","shape":[1,1],"datatype":"FP32","data":%s}]}' % data
+    response = api.post("/v2/models/bodies/infer", content=body)
+    assert response.status_code == 400
+    assert "inputs[0].data must hold FP32 numbers only" in response.json()["error"]
 
 
 def test_short_and_long_json_say_the_same(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

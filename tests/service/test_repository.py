@@ -118,7 +118,7 @@ def test_a_bundle_in_the_wrong_place_is_refused(own_bundles: Path, settings: Mak
 
 def test_unloading_frees_the_model_and_loading_brings_it_back(settings: Make) -> None:
     repository = open_repository(settings())
-    memory = weakref.ref(repository.get("cora"))
+    memory = weakref.ref(repository.resolve("node-labels", None))
     repository.unload("cora")
     gc.collect()
     assert memory() is None

@@ -2,10 +2,12 @@
 //
 // A thread of Python runs a script that takes a batch, runs it, gives its answers and takes the
 // next; meanwhile the event loop puts graphs in and collects what is answered (ops/express.py).
+#include <fcntl.h>
 #include <torch/csrc/stable/library.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -14,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -48,6 +51,7 @@ struct Ticket {
 
 // What ran together, and the answers, [graphs, classes]; none of them if the run failed.
 struct Run {
+  int64_t number = 0;  // of all runs of all lanes; 0 for none
   std::vector<Ticket> tickets;
   std::vector<float> answers;
   int64_t nodes = 0, edges = 0;
@@ -56,6 +60,11 @@ struct Run {
 
 // What was chosen by this thread and has no answers yet.
 thread_local Run running;
+
+int64_t next_run() {
+  static std::atomic<int64_t> last{0};
+  return ++last;
+}
 
 using Batch = std::tuple<Tensor, Tensor, Tensor, Tensor>;  // features, positions, edge_index, ptr
 
@@ -81,21 +90,32 @@ Batch side_by_side(const std::vector<Waiting>& graphs, int64_t nodes, int64_t ed
   return {features, positions, edge_index, ptr};
 }
 
-// The most one run may hold, and how much work is worth another thread.
+// The most one run may hold, how much waiting work is worth another thread, and after how many
+// seconds of a run all of it is.
 struct Limits {
   int64_t nodes, edges, graphs, threads, share;
+  double patience;
 };
 
 // The graphs that wait for one network; safe to use from any thread.
 class Lane {
  public:
-  Lane(int wake, const Limits& limits) : wake_(wake), limits_(limits) {}
+  // With a copy of `wake`: whoever gave it may close it while a run still goes on.
+  Lane(int wake, const Limits& limits)
+      : wake_(wake < 0 ? -1 : fcntl(wake, F_DUPFD_CLOEXEC, 0)), limits_(limits) {}
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+  ~Lane() {
+    if (wake_ >= 0) close(wake_);
+  }
 
   void put(Waiting graph) {
     const std::lock_guard<std::mutex> hold(mutex_);
-    cost_ += graph.cost();
+    const int64_t cost = graph.cost();
     waiting_.push_back(std::move(graph));
-    changed_.notify_one();
+    cost_ += cost;
+    // a thread that is not needed yet has to hear of the first, to know how long it may wait
+    if (waiting_.size() == 1 || has_turn()) changed_.notify_one();
   }
 
   // Whether it was still waiting.
@@ -106,6 +126,7 @@ class Lane {
     if (found == waiting_.end()) return false;
     cost_ -= found->cost();
     waiting_.erase(found);
+    tell_if_over();
     return true;
   }
 
@@ -114,7 +135,12 @@ class Lane {
     std::vector<Waiting> chosen;
     {
       std::unique_lock<std::mutex> hold(mutex_);
-      changed_.wait(hold, [&] { return has_turn() || (closed_ && waiting_.empty()); });
+      while (!has_turn() && !(closed_ && waiting_.empty())) {
+        if (waiting_.empty())
+          changed_.wait(hold);
+        else  // behind a run, which may turn out to be a long one
+          changed_.wait_for(hold, std::chrono::duration<double>(limits_.patience));
+      }
       chosen = choose();
       running = Run();
       running.began = now();
@@ -123,14 +149,19 @@ class Lane {
         running.nodes += each.nodes;
         running.edges += each.edges;
       }
-      if (!chosen.empty()) busy_.push_back(running.began);
+      if (!chosen.empty()) {
+        running.number = next_run();
+        busy_[running.number] = running.began;
+      }
       if (has_turn()) changed_.notify_one();
+      tell_if_over();
     }
     return side_by_side(chosen, running.nodes, running.edges);
   }
 
   void give(const Tensor& answers) {
     const auto graphs = int64_t(running.tickets.size());
+    SPLINECNN_REQUIRE(is_running(), "nothing was taken from this lane that has no answers yet");
     check_dtype(answers, "answers", ScalarType::Float);
     SPLINECNN_REQUIRE(answers.dim() == 2 && answers.size(0) == graphs, "answers must be [", graphs,
                       ", classes], got ", shape_of(answers));
@@ -143,7 +174,9 @@ class Lane {
     finish();
   }
 
+  // The run of the calling thread failed.
   void lose() {
+    if (!is_running()) return;
     running.answers.clear();
     finish();
   }
@@ -157,7 +190,12 @@ class Lane {
     return &collected_;
   }
 
-  void close() {
+  int64_t waiting() {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    return int64_t(waiting_.size());
+  }
+
+  void end() {
     const std::lock_guard<std::mutex> hold(mutex_);
     closed_ = true;
     changed_.notify_all();
@@ -166,11 +204,28 @@ class Lane {
   // When the longest run began, or 0 if there is none.
   double busy_since() {
     const std::lock_guard<std::mutex> hold(mutex_);
-    return busy_.empty() ? 0.0 : *std::min_element(busy_.begin(), busy_.end());
+    return longest();
   }
 
  private:
-  bool has_turn() const { return !waiting_.empty() && (busy_.empty() || cost_ >= limits_.share); }
+  double longest() const { return busy_.empty() ? 0.0 : busy_.begin()->second; }
+
+  // Whether what waits should be run by a thread that does nothing else.
+  bool has_turn() const {
+    if (waiting_.empty()) return false;
+    return busy_.empty() || cost_ >= limits_.share || now() - longest() >= limits_.patience;
+  }
+
+  // Threads that wait for the end of the lane are woken by the last graph that leaves it.
+  void tell_if_over() {
+    if (closed_ && waiting_.empty()) changed_.notify_all();
+  }
+
+  // Whether the calling thread has a run of this lane.
+  bool is_running() {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    return busy_.count(running.number) > 0;
+  }
 
   // The oldest, and others that still fit; no more than a fair share of what several threads do.
   std::vector<Waiting> choose() {
@@ -202,12 +257,13 @@ class Lane {
 
   void finish() {
     const std::lock_guard<std::mutex> hold(mutex_);
-    busy_.erase(std::find(busy_.begin(), busy_.end(), running.began));
+    busy_.erase(running.number);
     running.seconds = now() - running.began;
     finished_.push_back(std::move(running));
+    running = Run();
+    if (finished_.size() > 1) return;  // woken already
     const uint64_t one = 1;
-    // once is enough for all that is found then
-    if (finished_.size() == 1 && write(wake_, &one, sizeof one) < 0) return;  // it is full: awake
+    if (write(wake_, &one, sizeof one) < 0) return;  // no one is to be woken, or the count is full
   }
 
   const int wake_;
@@ -216,7 +272,7 @@ class Lane {
   std::condition_variable changed_;
   std::deque<Waiting> waiting_;
   std::deque<Run> finished_;
-  std::vector<double> busy_;  // when what is running began
+  std::map<int64_t, double> busy_;  // when each run began, the oldest first
   Run collected_;
   int64_t cost_ = 0;  // of what waits
   bool closed_ = false;
@@ -260,22 +316,26 @@ using namespace splinecnn::cpu;
 
 // `wake` is an eventfd, written to when there is something to collect; ops/express.py mirrors this.
 EXPORTED int64_t splinecnn_express_open(int32_t wake, int64_t nodes, int64_t edges, int64_t graphs,
-                                        int64_t threads, int64_t share) {
-  const Limits limits{nodes, edges, graphs, threads, share};
+                                        int64_t threads, int64_t share, double patience) {
+  const Limits limits{nodes, edges, graphs, threads, share, patience};
   const std::lock_guard<std::mutex> hold(lanes().mutex);
   lanes().open[++lanes().last] = std::make_shared<Lane>(wake, limits);
   return lanes().last;
 }
 
-// `block` is laid out as that of splinecnn_json_graph.
+// `block` is laid out as that of splinecnn_json_graph. 0 if there is no such lane, or no memory.
 EXPORTED int32_t splinecnn_express_put(int64_t lane, int64_t ticket, int64_t nodes, int64_t edges,
                                        int64_t width, const char* block) {
   const std::shared_ptr<Lane> found = find(lane);
   if (!found) return 0;
   const size_t size = size_t(16 * edges + 4 * nodes * (width + 2));
-  Waiting graph{ticket, nodes, edges, width, now(), std::unique_ptr<char[]>(new char[size])};
-  std::memcpy(graph.block.get(), block, size);
-  found->put(std::move(graph));
+  try {
+    Waiting graph{ticket, nodes, edges, width, now(), std::unique_ptr<char[]>(new char[size])};
+    std::memcpy(graph.block.get(), block, size);
+    found->put(std::move(graph));
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
   return 1;
 }
 
@@ -308,10 +368,13 @@ EXPORTED int32_t splinecnn_express_collect(int64_t lane, SplinecnnRun* out) {
   return 1;
 }
 
-// The run of the calling thread failed.
 EXPORTED void splinecnn_express_lose(int64_t lane) {
-  if (const std::shared_ptr<Lane> found = find(lane); found && !running.tickets.empty())
-    found->lose();
+  if (const std::shared_ptr<Lane> found = find(lane)) found->lose();
+}
+
+EXPORTED int64_t splinecnn_express_waiting(int64_t lane) {
+  const std::shared_ptr<Lane> found = find(lane);
+  return found ? found->waiting() : 0;
 }
 
 EXPORTED double splinecnn_express_busy_since(int64_t lane) {
@@ -320,7 +383,7 @@ EXPORTED double splinecnn_express_busy_since(int64_t lane) {
 }
 
 EXPORTED void splinecnn_express_close(int64_t lane) {
-  if (const std::shared_ptr<Lane> found = find(lane)) found->close();
+  if (const std::shared_ptr<Lane> found = find(lane)) found->end();
 }
 
 EXPORTED void splinecnn_express_forget(int64_t lane) {
