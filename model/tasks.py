@@ -109,7 +109,7 @@ def label_graph(
     undirected: bool = True,
     num_features: int | None = None,
 ) -> Graph:
-    """A graph that wants one label: features [N, F] and positions [N, 2] of its nodes."""
+    """A graph that wants one label: features [N, F], dense or sparse, and positions [N, 2]."""
     num_nodes = _node_count(num_nodes)
     arrays = {
         "features": _dense_features(features, num_nodes, num_features),
@@ -202,6 +202,8 @@ def _edge_index(edges: Any, num_nodes: int, undirected: bool) -> np.ndarray:
 
 
 def _dense_features(features: Any, num_nodes: int, num_features: int | None) -> np.ndarray:
+    if isinstance(features, SparseFeatures):
+        features = _dense(features, num_nodes, num_features)
     array = _rows(features, num_nodes, "graph.features")
     if num_features is not None and array.shape[1] != num_features:
         raise InvalidGraph(
@@ -270,6 +272,17 @@ def _rows(value: Any, count: int, path: str, of: str = "node") -> np.ndarray:
     if array.shape[0] != count:
         raise InvalidGraph(f"must have one row per {of} ({count}), got {array.shape[0]}", path)
     return array
+
+
+def _dense(features: SparseFeatures, num_nodes: int, num_features: int | None) -> np.ndarray:
+    ptr, index, value = _check_sparse(features, num_nodes, num_features)
+    if num_nodes * features.size > MAX_FEATURES:
+        most = MAX_FEATURES // num_nodes
+        raise InvalidGraph(f"must be at most {most} here, got {features.size}",
+                           "graph.features.size")  # fmt: skip
+    dense = np.zeros((num_nodes, features.size), np.float32)
+    dense[np.repeat(np.arange(num_nodes), np.diff(ptr)), index] = value
+    return dense
 
 
 def _sparse(dense: np.ndarray) -> SparseFeatures:

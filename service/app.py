@@ -97,7 +97,10 @@ def _middleware(settings: Settings, state: State) -> list[Middleware]:
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST"],
         allow_headers=["*"],
-        expose_headers=["X-Request-ID", "X-Arrays", "X-Model", "Server-Timing", "Retry-After"],
+        expose_headers=[
+            *("X-Request-ID", "X-Arrays", "X-Model", "X-Warning"),
+            *("Server-Timing", "Retry-After", "ETag"),
+        ],
     )
     return [edge, cors]
 

@@ -12,7 +12,7 @@ from service.settings import Settings
 
 
 class KeyFileError(Exception):
-    """The file of keys cannot be used."""
+    """The keys cannot be used."""
 
 
 class Doorkeeper:
@@ -20,6 +20,9 @@ class Doorkeeper:
 
     def __init__(self, settings: Settings) -> None:
         keys = _split(settings.api_keys.get_secret_value()) if settings.api_keys else []
+        if settings.api_keys and not keys:
+            raise KeyFileError("--api-keys holds no key, only commas or spaces; leave it out to "
+                               "open the service to everybody")  # fmt: skip
         if settings.api_keys_file is not None:
             keys += read_keys(settings.api_keys_file)
         self._callers = [_digest(key) for key in keys]
@@ -46,7 +49,8 @@ def read_keys(path: Path) -> list[str]:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise KeyFileError(f"cannot read the key file {path}: {error}") from None
-    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    stripped = [line.strip() for line in lines]
+    keys = [line for line in stripped if line and not line.startswith("#")]
     if not keys:
         raise KeyFileError(f"the key file {path} holds no key; write one per line")
     return keys

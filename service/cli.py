@@ -111,7 +111,8 @@ def _explain(problem: ErrorDetails) -> str:
     field = Settings.model_fields.get(name)
     secret = field is None or "Secret" in str(field.annotation)
     flag = "--" + name.replace("_", "-")
-    return f"{flag}: {said}" + ("" if secret else f", got {problem['input']!r}")
+    told = secret or ", got " in said
+    return f"{flag}: {said}" + ("" if told else f", got {problem['input']!r}")
 
 
 @app.command()

@@ -25,6 +25,8 @@ from service.errors import BadRequest, Invalid, TooLarge
 
 _NOT_SKELETON = bytes(byte for byte in range(256) if byte not in b'[],"')
 
+_SHORT = 1 << 20  # bytes of JSON
+
 IntArray = NDArray[np.int64]
 
 
@@ -119,7 +121,7 @@ class Document:
         except UnicodeDecodeError:
             raise BadRequest("the body is not UTF-8") from None
         except (ValueError, RuntimeError) as error:
-            raise BadRequest(f"the body is not valid JSON: {_plain(error)}") from None
+            raise BadRequest(f"the body is not valid JSON: {_where(body, error)}") from None
         if not isinstance(root, simdjson.Object):
             raise BadRequest("the body must be a JSON object")
         self.root: Any = root
@@ -297,6 +299,17 @@ def _kind(value: Any) -> str:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _where(body: Body, error: Exception) -> str:
+    """What is wrong in which place, where another parser can be asked at little cost."""
+    if len(body) <= _SHORT:
+        try:
+            orjson.loads(body)
+        except orjson.JSONDecodeError as found:
+            return str(found)
+    said = _plain(error)
+    return "a number in it does not fit into 64 bits" if "64 bits" in said else said
 
 
 def _plain(error: Exception) -> str:

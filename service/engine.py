@@ -158,7 +158,11 @@ class Engine:
             wait = self.lanes[number].backlog_seconds() / self._devices
         else:
             wait = express.backlog_seconds()
-        if time.monotonic() + wait > deadline:
+        now = time.monotonic()
+        if now > deadline:
+            self._metrics.rejected.labels("late").inc()
+            raise Late("the deadline passed while the request was read")
+        if now + wait > deadline:
             self.count_refusal()
             raise Full(f"the requests before this one need about {wait:.1f} s", wait)
         job = Job(model, options, graph, deadline, self._loop.create_future(), request_id)

@@ -22,6 +22,7 @@ from http import HTTPStatus
 
 import orjson
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -144,7 +145,7 @@ def explain(error: Exception) -> Problem:
     if isinstance(error, InvalidGraph):
         return Problem(422, str(error), [FieldError(error.path, error.message)])
     if isinstance(error, ValidationError):
-        errors = [FieldError(_dotted(e["loc"]), e["msg"]) for e in error.errors()]
+        errors = [FieldError(_dotted(e["loc"]), _said(e)) for e in error.errors()]
         first = errors[0]
         return Problem(
             422, f"{first.path}: {first.message}" if first.path else first.message, errors
@@ -181,6 +182,26 @@ def respond(problem: Problem, request_id: str, *, oip: bool = False) -> Response
 def _with_path(problem: Problem) -> str:
     path = problem.errors[0].path if problem.errors else ""
     return problem.detail if path in problem.detail else f"{path}: {problem.detail}"
+
+
+_WANTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "list_type": "an array",
+    "greater_than_equal": "at least {ge}",
+}
+
+
+def _said(error: ErrorDetails) -> str:
+    """What is wanted and what came, without the library's own terms."""
+    wanted = _WANTED.get(error["type"])
+    given = error["input"]
+    if wanted is None or not isinstance(given, str | int | float | None):
+        return error["msg"]
+    came = orjson.dumps(given if not isinstance(given, str) else given[:40]).decode()
+    return f"must be {wanted.format(**error.get('ctx', {}))}, got {came}"
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:

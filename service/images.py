@@ -15,7 +15,7 @@ MEDIA_TYPES = {"image/png": "PNG", "image/jpeg": "JPEG"}
 
 
 def read_image(data: bytes, kind: str, max_pixels: int) -> NDArray[Any]:
-    """Pixels as uint8 [H, W] or [H, W, 3]; transparency is laid on black."""
+    """Pixels as uint8 [H, W] or [H, W, 3]; dark ink on nothing is laid on white, other on black."""
     try:
         with Image.open(io.BytesIO(data), formats=[kind]) as file:
             width, height = file.size  # known from the header, before any pixel is decoded
@@ -31,7 +31,9 @@ def read_image(data: bytes, kind: str, max_pixels: int) -> NDArray[Any]:
     except (TooLarge, Invalid):
         raise
     except (MemoryError, Image.DecompressionBombError):
-        raise TooLarge("the image needs too much memory", path="image") from None
+        raise TooLarge(
+            f"the image must have at most {max_pixels} pixels, and has far more", path="image"
+        ) from None
     except Exception as error:  # decoders fail in many ways on damaged files
         raise Invalid(
             f"the {kind} image cannot be read: {str(error)[:160]}", path="image"
@@ -42,7 +44,9 @@ def _flatten(image: Image.Image) -> Image.Image:
     if image.mode == "1" or image.mode.startswith("I"):
         return image.convert("L") if image.mode == "1" else _sixteen_bit(image)
     layer = image.convert("RGBA")
-    ground = Image.new("RGBA", layer.size, (0, 0, 0, 255))
+    ink = np.asarray(layer.convert("L"))[np.asarray(layer.getchannel("A")) > 127]
+    shade = 255 if len(ink) and np.median(ink) < 128 else 0
+    ground = Image.new("RGBA", layer.size, (shade, shade, shade, 255))
     return Image.alpha_composite(ground, layer).convert("RGB")
 
 

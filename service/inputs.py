@@ -156,7 +156,7 @@ def _from_query(query: Mapping[str, str], task: str) -> dict[str, Any]:
     if "top_k" in query:
         text = query["top_k"]
         if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise Invalid(f"must be a whole number, got {text[:40]!r}", path="top_k")
+            raise Invalid(f"must be a whole number of at least 1, got {text[:40]!r}", path="top_k")
         said["top_k"] = int(text)
     if "include" in query:
         parts = [part.strip() for part in query["include"].split(",")]
@@ -209,8 +209,6 @@ def _graph_json(document: AnyDocument, task: str, model: Model, settings: Settin
             num_nodes, edges, features, undirected, positions, pseudo, width,
             model.manifest.coordinates,
         )  # fmt: skip
-    if isinstance(features, SparseFeatures):
-        raise Invalid("must be rows of numbers for this task", path="graph.features")
     if positions is None:
         raise Invalid("is required for this task", path="graph.positions")
     return label_graph(num_nodes, edges, features, positions, undirected, num_features=width)
@@ -220,6 +218,8 @@ def _node_count(document: AnyDocument, graph: Any, settings: Settings) -> int:
     value = _scalar(document, _required(graph, "num_nodes", "graph"), "graph.num_nodes")
     if isinstance(value, bool) or not isinstance(value, int):
         raise Invalid(f"must be a whole number, got {value!r}", path="graph.num_nodes")
+    if value < 1:
+        raise Invalid(f"must be at least 1, got {value}", path="graph.num_nodes")
     if value > settings.max_nodes:
         raise TooLarge(
             f"graph.num_nodes must be at most {settings.max_nodes}, got {value}",
@@ -287,7 +287,13 @@ def _image_file(
     kind = images.MEDIA_TYPES.get(content_type)
     if kind is None:
         raise WrongType(_wrong_type(GRAPH_LABEL, content_type))
-    graph = image_graph(images.read_image(bytes(body), kind, settings.max_pixels), how)
+    pixels = images.read_image(bytes(body), kind, settings.max_pixels)
+    if (pixels == pixels[0, 0]).all():
+        raise Invalid(
+            f"must show something, got {pixels.shape[1]} x {pixels.shape[0]} equal pixels",
+            path="image",
+        )
+    graph = image_graph(pixels, how)
     return Question(model, graph, include=include)
 
 

@@ -72,6 +72,11 @@ def read_mesh(
         raise Invalid(
             f"the body is not a readable {kind.upper()} file: {why}", path="mesh"
         ) from None
+    if kind == "stl" and not vertices.size:
+        why = _diagnose(data, kind)
+        raise Invalid(f"the body is not a readable STL file: {why}", path="mesh")
+    if kind == "obj" and claimed[0] and not claimed[1]:  # of which trimesh makes nothing at all
+        raise Invalid("the OBJ file holds no faces", path="mesh.faces")
     if vertices.ndim != 2 or vertices.shape[1] != 3 or not len(vertices):
         raise Invalid(f"the {kind.upper()} file holds no vertices", path="mesh.vertices")
     if faces.ndim != 2 or faces.shape[1] != 3 or not len(faces):
@@ -108,9 +113,32 @@ def _diagnose(data: bytes, kind: str) -> str:
         return f"it does not begin with '{begins.decode()}'"
     if kind == "ply" and b"end_header" not in data[:65536]:
         return "its header has no end_header"
+    if kind == "stl" and data[:5].lower() != b"solid":
+        need = 84 + 50 * _claims(data, kind)[1]
+        if len(data) < need:
+            return f"by its header it has {need} bytes, but {len(data)} came"
     if kind == "off" and not re.match(rb"\s*(?:ST|C|N|4|n)*OFF", data[:4096]):
         return "it does not begin with 'OFF'"
+    if kind == "obj" and (bad := _bad_face(data)):
+        return bad
     return "it is cut short, damaged, or not what its header says"
+
+
+def _bad_face(data: bytes) -> str | None:
+    """The first face of an OBJ file that names a vertex which is not there."""
+    vertices = 0
+    for number, line in enumerate(data.splitlines(), 1):
+        words = line.split()
+        vertices += words[:1] == [b"v"]
+        if words[:1] != [b"f"]:
+            continue
+        for corner in words[1:]:
+            name = corner.partition(b"/")[0]
+            if not re.fullmatch(rb"-?\d{1,18}", name):
+                return f"line {number}: a face must name vertices by number"
+            if not 1 <= abs(int(name)) <= vertices:
+                return f"line {number}: a face names vertex {int(name)} of {vertices}"
+    return None
 
 
 def _check_sizes(sizes: tuple[int, int], max_vertices: int, max_faces: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_left
 from typing import Any
 
@@ -13,12 +14,17 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.samples import Sample
 
-_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SECONDS = (
+    *(0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025),
+    *(0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+disable_created_metrics()  # type: ignore[no-untyped-call]  # more series that nobody reads
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _NODES = (64, 256, 1024, 4096, 16384, 65536, 262144)
 
@@ -71,6 +77,7 @@ class Metrics:
         self._counts: dict[tuple[Any, ...], _Count] = {}
         self._spreads: dict[tuple[Any, ...], _Spread] = {}
         self._bounds: dict[Histogram, tuple[float, ...]] = {}
+        self._answered: dict[str, float] = {}
         self.multiprocess = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         if not self.multiprocess:
             ProcessCollector(registry=self.registry)
@@ -96,6 +103,9 @@ class Metrics:
         )
         self.batch_edges = self._histogram(
             "batch_edges", "Edges per model run.", _NODES, ("model",)
+        )
+        self.last_prediction = self._gauge(
+            "last_prediction_timestamp_seconds", "When a model last answered.", ("model",), "max"
         )
         self.isolated = self._counter(
             "isolated_batches", "Batches run again one graph at a time after a failure.", ("model",)
@@ -126,6 +136,9 @@ class Metrics:
             count.hand_on()
         for spread in self._spreads.values():
             spread.hand_on()
+        answered, self._answered = self._answered, {}
+        for model, when in answered.items():
+            self.last_prediction.labels(model).set(when)
 
     def _merged(self) -> CollectorRegistry:
         """The numbers of all workers."""
@@ -138,6 +151,7 @@ class Metrics:
 
     def observe(self, model: str, stages: dict[str, float]) -> None:
         """The seconds of the stages of a prediction."""
+        self._answered[model] = time.time()
         for stage, seconds in stages.items():
             self._spread(self.stage_seconds, model, stage).add(seconds)
 

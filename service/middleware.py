@@ -42,6 +42,9 @@ class Edge:
             await self._app(scope, receive, send)
             return
         started = time.perf_counter()
+        method = scope["method"]
+        if method == "HEAD":  # what GET answers, without the body
+            scope = {**scope, "method": "GET"}
         request_id = scope["request_id"] = request_id_of(scope["headers"])
         status = 0
 
@@ -50,6 +53,8 @@ class Edge:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = self._dress(message["headers"], request_id)
+            elif method == "HEAD":
+                message = {**message, "body": b""}
             await send(message)
 
         try:
@@ -63,7 +68,6 @@ class Edge:
         finally:
             seconds = time.perf_counter() - started
             more = scope.get("note", {})
-            method = scope["method"]
             route = route_of(scope)
             note_request(self._metrics, request_id, method, route, status, seconds, more)
             if self._traces is not None and "call" in scope:

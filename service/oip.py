@@ -145,7 +145,10 @@ def _shape(value: Any, path: str, max_elements: int) -> list[int]:
     shape: list[int] = []
     for size in value:
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= max_elements:
-            raise BadRequest(f"{path}.shape must hold whole numbers from 0 to {max_elements}")
+            raise BadRequest(
+                f"{path}.shape must hold whole numbers from 0 to {max_elements}, "
+                f"got {str(size)[:40]}"
+            )
         shape.append(size)
     if math.prod(shape) > max_elements:
         raise BadRequest(f"{path}.shape has more than {max_elements} elements")
@@ -204,6 +207,11 @@ def _identifier(root: Any) -> str | None:
     return value
 
 
+def datatype(array: NDArray[Any]) -> str:
+    """Its type in the protocol's words."""
+    return _NAMES[array.dtype]
+
+
 def write_infer(
     facts: dict[str, Any], arrays: dict[str, NDArray[Any]], request: InferRequest
 ) -> tuple[bytes, int | None]:
@@ -216,7 +224,7 @@ def write_infer(
         entry: dict[str, Any] = {
             "name": want.name,
             "shape": list(array.shape),
-            "datatype": _NAMES[array.dtype],
+            "datatype": datatype(array),
         }
         if want.binary:
             tail.append(array.tobytes())

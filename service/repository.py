@@ -47,6 +47,7 @@ class Repository:
         self._defaults: tuple[dict[str, dict[str, Model]], dict[str, Model]] = ({}, {})
         self._states: dict[tuple[str, str], State] = {}
         self._unloaded: set[str] = set()
+        self._vanished: set[tuple[str, str]] = set()
         self._writing = threading.RLock()
 
     # Reading
@@ -84,11 +85,14 @@ class Repository:
     def index(self) -> list[dict[str, str]]:
         """Every version on disk or in memory, as the repository protocol lists them."""
         states = dict(self._states)
+        known = {(model.name, model.version) for model in self.models()}
         for name, version, _ in self._scan():
+            known.add((name, version))
             states.setdefault((name, version), State("UNAVAILABLE", "not loaded"))
         return [
             {"name": name, "version": version, "state": state.state, "reason": state.reason}
             for (name, version), state in sorted(states.items())
+            if (name, version) in known
         ]
 
     @property
@@ -122,14 +126,45 @@ class Repository:
             reasons = [f"{n}/{v} {s.reason}" for (n, v), s in self._states.items()]
             why = "; ".join(reasons) or "no bundle found"
             raise BundleError(f"no model in {self._settings.models} can be served: {why}")
+        for task, name in self._settings.default_models.items():
+            for model in self._models.get(name, {}).values():
+                if model.task != task:
+                    raise BundleError(
+                        f"--default-models names {name!r} for {task}, but it answers {model.task}"
+                    )
+        for task in sorted({model.task for model in self.models()}):
+            log.info("%s is answered by %s unless a request names another", task,
+                     self._default(task).name)  # fmt: skip
 
     def refresh(self) -> None:
         """Load what is new or changed on disk; a bad bundle never displaces a good one."""
         with self._writing:
-            for name, version, signature in self._wanted():
+            wanted = self._wanted()
+            self._tell_vanished()
+            for name, version, signature in wanted:
                 known = self._states.get((name, version))
                 if name not in self._unloaded and (known is None or known.signature != signature):
                     self._try_load(name, version, signature)
+            if self._settings.versions == "latest":
+                self._fall_back()
+
+    def _fall_back(self) -> None:
+        """Where the newest version is bad and none is served, an older one is better than none."""
+        for name, version, signature in sorted(
+            self._allowed(), key=lambda e: _version_order(e[1]), reverse=True
+        ):
+            known = self._states.get((name, version))
+            untried = known is None or known.signature != signature
+            if untried and name not in self._models and name not in self._unloaded:
+                self._try_load(name, version, signature)
+
+    def _tell_vanished(self) -> None:
+        """Once: a mount that is gone for a moment should not stop what works."""
+        here = {(name, version) for name, version, _ in self._scan()}
+        served = {(model.name, model.version) for model in self.models()}
+        for name, version in sorted((served - here) - self._vanished):
+            log.warning("bundle %s/%s is gone from disk and served on from memory", name, version)
+        self._vanished = served - here
 
     def load(self, name: str) -> Model:
         """Load the newest version of a name now, or say why not."""
@@ -165,7 +200,7 @@ class Repository:
         try:
             model = self._open(path, name, version)
         except Exception as error:  # a bundle may be broken in any way; the service goes on
-            reason = _one_line(error)
+            reason = _one_line(error).replace(f"{self._settings.models}/", "")
             kept = self._models.get(name)
             log.error(
                 "refused bundle %s/%s: %s%s",
@@ -220,21 +255,26 @@ class Repository:
         self._defaults = ({}, {})
         for version in older:
             if version not in versions:
-                self._states[model.name, version] = State("UNAVAILABLE", "replaced by a newer one")
+                self._states[model.name, version] = State(
+                    "UNAVAILABLE", f"replaced by {model.version}"
+                )
         self._states[model.name, model.version] = State("READY", "", signature)
         if older:
             del older
             release_memory()
 
     def _wanted(self) -> list[tuple[str, str, Signature]]:
-        only = self._settings.only
-        found = [entry for entry in self._scan() if not only or entry[0] in only]
+        found = self._allowed()
         if self._settings.versions == "all":
             return found
         newest: dict[str, tuple[str, str, Signature]] = {}
         for entry in sorted(found, key=lambda e: _version_order(e[1])):
             newest[entry[0]] = entry
         return list(newest.values())
+
+    def _allowed(self) -> list[tuple[str, str, Signature]]:
+        only = self._settings.only
+        return [entry for entry in self._scan() if not only or entry[0] in only]
 
     def _scan(self) -> list[tuple[str, str, Signature]]:
         found = []

@@ -30,7 +30,8 @@ class Settings(BaseSettings):
         default=Path("bundles"), description="Directory of bundles, laid out as <name>/<version>/."
     )
     versions: Literal["latest", "all"] = Field(
-        default="latest", description="Which versions of each model to load at the start."
+        default="latest",
+        description="Which versions of each model to load at the start: latest or all.",
     )
     only: Annotated[list[str], NoDecode] = Field(
         default_factory=list,
@@ -46,7 +47,7 @@ class Settings(BaseSettings):
         description="Model used by a task when the request names none, as task=name,task=name.",
     )
     runtime: Literal["torchscript", "onnx"] = Field(
-        default="torchscript", description="What executes the models."
+        default="torchscript", description="What executes the models: torchscript or onnx."
     )
     device: str = Field(
         default="cpu", description="Where models run: cpu, cuda, or several such as cuda:0,cuda:1."
@@ -64,7 +65,8 @@ class Settings(BaseSettings):
     small_nodes: int = Field(
         default=4096,
         ge=0,
-        description="Graphs up to this many nodes never wait behind larger ones.",
+        description="Graphs up to this many nodes, with no more edges than a batch, never wait "
+        "behind larger ones.",
     )
     max_queue: int = Field(
         default=512, ge=1, description="Most requests accepted and not yet answered; beyond it 429."
@@ -114,10 +116,11 @@ class Settings(BaseSettings):
     )
     tls_key: Path | None = Field(default=None, description="Private key of the certificate in PEM.")
     log_format: Literal["json", "text"] = Field(
-        default="json", description="Shape of the log lines."
+        default="json", description="Shape of the log lines: json or text."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="Least severe log line that is written."
+        default="info",
+        description="Least severe log line that is written: debug, info, warning or error.",
     )
     traces: bool = Field(
         default=False,

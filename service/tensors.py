@@ -25,7 +25,7 @@ from service.errors import BadRequest, Invalid, TooLarge
 from service.inputs import Question, check_include, check_refine
 from service.interpret import best
 from service.models import Model
-from service.oip import flag_of
+from service.oip import datatype, flag_of
 from service.settings import Settings
 
 Arrays = dict[str, NDArray[Any]]
@@ -89,7 +89,9 @@ def question_of(
         top_k = parameters.get("top_k", 1)
         most = min(settings.max_top_k, model.num_classes)
         if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= most:
-            raise BadRequest(f"parameters.top_k must be a whole number from 1 to {most}")
+            raise BadRequest(
+                f"parameters.top_k must be a whole number from 1 to {most}, got {str(top_k)[:40]!r}"
+            )
         _check_rows(tensors["vertices"], "vertices", settings.max_nodes)
         _check_rows(tensors["faces"], "faces", settings.max_faces)
         graph = mesh_graph(tensors["vertices"], tensors["faces"])
@@ -178,7 +180,7 @@ def _check_names(model: Model, tensors: Arrays) -> None:
         whole = facts.datatype.startswith("INT")
         if (tensors[name].dtype.kind == "f") == whole:
             kind = "INT32 or INT64" if whole else "FP32"
-            raise BadRequest(f"input {name!r} must be {kind}")
+            raise BadRequest(f"input {name!r} must be {kind}, got {datatype(tensors[name])}")
         if tensors[name].ndim != 2:
             shape = list(tensors[name].shape)
             raise Invalid(f"input {name!r} must have two dimensions, got {shape}")

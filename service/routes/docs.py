@@ -38,15 +38,16 @@ const make = (tag, text, parent) => {
   return element;
 };
 
-const field = (parent, name, hint) => {
+const field = (parent, name, hint, example) => {
   const label = make("label", `${name} `, parent);
   const input = make("input", "", label);
   input.placeholder = hint || "";
+  input.value = example || "";
   input.size = 40;
   return input;
 };
 
-async function send(method, path, inputs, body, output) {
+async function send(method, path, inputs, body, file, output) {
   const headers = {};
   const query = new URLSearchParams();
   for (const [parameter, input] of inputs) {
@@ -58,11 +59,13 @@ async function send(method, path, inputs, body, output) {
   }
   const key = document.getElementById("key").value;
   if (key) headers["X-API-Key"] = key;
-  if (body) headers["Content-Type"] = "application/json";
+  const chosen = file && file.input.files[0];
+  if (body) headers["Content-Type"] = chosen ? file.type.value : "application/json";
   const url = path.slice(1) + (query.size ? `?${query}` : "");
   output.textContent = "…";
   try {
-    const response = await fetch(url, { method, headers, body: body ? body.value : undefined });
+    const content = chosen || (body ? body.value : undefined);
+    const response = await fetch(url, { method, headers, body: content });
     const text = await response.text();
     let shown = text;
     try { shown = JSON.stringify(JSON.parse(text)); } catch { /* not JSON: as it came */ }
@@ -80,21 +83,29 @@ function show(path, method, operation, parent) {
   summary.append(` ${operation.summary || ""}`);
   const inside = make("div", "", details);
   const inputs = (operation.parameters || []).map((parameter) => [
-    parameter, field(inside, parameter.name, parameter.description)]);
+    parameter, field(inside, parameter.name, parameter.description, parameter.example)]);
   const content = operation.requestBody && operation.requestBody.content;
   let body = null;
+  let file = null;
   if (content) {
     make("p", `Body: ${Object.keys(content).join(", ")}`, inside);
     const json = content["application/json"];
     body = make("textarea", json && json.example ? JSON.stringify(json.example) : "", inside);
     body.setAttribute("aria-label", "body");
+    const types = Object.keys(content).filter((type) => type !== "application/json");
+    if (types.length) {
+      file = { input: field(inside, "or a file"), type: make("select", "", inside) };
+      file.input.type = "file";
+      file.type.setAttribute("aria-label", "type of the file");
+      for (const type of types) make("option", type, file.type);
+    }
   } else if (method === "post" && path.endsWith("/infer")) {
     body = make("textarea", "", inside);
     body.setAttribute("aria-label", "body");
   }
   const button = make("button", "Send", inside);
   const output = make("pre", "", inside);
-  button.onclick = () => send(method.toUpperCase(), path, inputs, body, output);
+  button.onclick = () => send(method.toUpperCase(), path, inputs, body, file, output);
 }
 
 fetch("openapi.json").then((response) => response.json()).then((tree) => {

@@ -34,6 +34,12 @@ _QUERY = {
     NODE_LABELS: {"include": "`probabilities` adds every class of every node."},
     GRAPH_LABEL: {"include": "`graph` adds the graph that was classified."},
 }
+# the models whose names stand in examples
+SMALL, ANY = "mnist-superpixels", "bodies-any"
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
 _PROBLEMS = {
     400: "Not JSON",
     401: "No key",
@@ -139,11 +145,19 @@ def _build(app: FastAPI) -> dict[str, Any]:
     known = tree.setdefault("components", {}).setdefault("schemas", {})
     for name, schema in extra.get("$defs", {}).items():
         known.setdefault(name, schema)
-    for path in tree["paths"].values():
-        for operation in path.values():
+    tree["components"]["securitySchemes"] = _KEYS
+    tree["security"] = [{}, *({name: []} for name in _KEYS)]  # {}: a service may be open to all
+    for path, operations in tree["paths"].items():
+        for operation in operations.values():
             told = operation.get("responses", {})
             if "application/problem+json" not in told.get("422", {}).get("content", {}):
                 told.pop("422", None)  # FastAPI's own, which we never answer
+            for status in (401, 403, 404) if path.startswith(("/v1/", "/v2/")) else ():
+                if status != 404 or "{name}" in path:
+                    told.setdefault(str(status), {"description": _PROBLEMS[status]})
+            for parameter in operation.get("parameters", []):
+                if parameter["in"] == "path":
+                    parameter["example"] = SMALL if path.endswith("/infer") else ANY
     return tree
 
 
@@ -213,7 +227,7 @@ _INFER = {
     },
 }
 _INFER_EXAMPLE = {
-    "id": "for mnist-superpixels",
+    "id": f"for {SMALL}",
     "inputs": [
         _tensor("features", "FP32", [4, 1], [0.1, 0.9, 0.8, 0.2]),
         _tensor("positions", "FP32", [4, 2], [4, 4, 20, 5, 21, 22, 6, 20]),

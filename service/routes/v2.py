@@ -227,7 +227,7 @@ def _stats(samples: list[Sample], model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "version": model.version,
-        "last_inference": 0,
+        "last_inference": int(1000 * count("splinecnn_last_prediction_timestamp_seconds")),
         "inference_count": stages["run"]["count"],
         "execution_count": int(count("splinecnn_batch_graphs_count")),
         "inference_stats": {

@@ -18,7 +18,7 @@ from test_predict import problem
 
 from model.export import export_bundle
 from model.zoo import ZooEntry, write_zoo
-from service.auth import KeyFileError, read_keys
+from service.auth import Doorkeeper, KeyFileError, read_keys
 from service.settings import Settings
 
 Start = Callable[[Settings], Caller]
@@ -31,13 +31,14 @@ def test_without_keys_everyone_may_enter(api: Caller) -> None:
 
 def test_keys_guard_every_route_but_health(settings: Make, start: Start, tmp_path: Path) -> None:
     file = tmp_path / "keys"
-    file.write_text("# ours\nfirst-key\n\nsecond-key\n")
+    file.write_text("# ours\nfirst-key\n\nsecond-key\n  # indented\n")
     app = start(settings(api_keys_file=file, api_keys="third-key", admin_key="boss"))
     for url in ("/v1/models", "/v1/models/cora", "/v2", "/v2/models/cora"):
         refused = app.get(url)
         assert refused.status_code == 401
         assert refused.headers["www-authenticate"].startswith("Bearer")
-        assert app.get(url, headers={"X-API-Key": "guess"}).status_code == 403
+        for guess in ("guess", "# indented"):
+            assert app.get(url, headers={"X-API-Key": guess}).status_code == 403
         for key in ("first-key", "second-key", "third-key", "boss"):
             assert app.get(url, headers={"X-API-Key": key}).status_code == 200
             assert app.get(url, headers={"Authorization": f"Bearer {key}"}).status_code == 200
@@ -59,6 +60,12 @@ def test_a_bad_key_file_is_named(tmp_path: Path, content: str | None, message: s
         file.write_text(content)
     with pytest.raises(KeyFileError, match=message):
         read_keys(file)
+
+
+@pytest.mark.parametrize("keys", [",", " ", " , "])
+def test_keys_that_are_none_do_not_open_the_service(settings: Make, keys: str) -> None:
+    with pytest.raises(KeyFileError, match="--api-keys holds no key"):
+        Doorkeeper(settings(api_keys=keys))
 
 
 def test_sizes_are_refused_before_memory_is_taken(settings: Make, start: Start) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -303,6 +304,37 @@ def test_tensors_are_checked_before_they_are_used(
     few = start(settings(max_faces=10))
     told = said(few, "bodies", mesh_request(), 413)
     assert told == "faces must have at most 10 rows, got 80"
+
+
+def test_the_index_is_as_it_is_asked_for(
+    settings: Callable[..., Settings], start: Callable[[Settings], Caller]
+) -> None:
+    app = start(settings(admin_key="boss"))
+    boss = {"X-API-Key": "boss"}
+    assert app.post("/v2/repository/models/cora/unload", headers=boss).status_code == 200
+
+    def names(**asked: Any) -> list[str]:
+        return [entry["name"] for entry in app.post("/v2/repository/index", json=asked).json()]
+
+    assert names() == names(ready=False) == ["bodies", "cora", "mnist-superpixels"]
+    assert names(ready=True) == ["bodies", "mnist-superpixels"]
+    for route, content, message in (
+        ("index", b"x", "the body is not valid JSON"),
+        ("index", b"[]", "must be JSON objects"),
+        ("index", b'{"ready": 1}', "ready must be true or false, got 1"),
+        ("models/cora/load", b'{"parameters": {"config": "{}"}}', "parameters.config is not supp"),
+        ("models/cora/load", b"x", "the body is not valid JSON"),
+    ):
+        response = app.post(f"/v2/repository/{route}", content=content, headers=boss)
+        assert response.status_code == 400 and message in response.json()["error"]
+    assert names(ready=True) == ["bodies", "mnist-superpixels"]
+
+
+def test_stats_tell_when_a_model_last_answered(api: Caller) -> None:
+    before = time.time()
+    api.post("/v2/models/cora/infer", json=graph_request(ring()))
+    stats = api.get("/v2/models/cora/stats").json()["model_stats"][0]
+    assert 1000 * before - 1 <= stats["last_inference"] <= 1000 * time.time()
 
 
 def test_data_in_many_brackets_is_400(api: Caller) -> None:

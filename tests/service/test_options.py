@@ -84,7 +84,7 @@ def test_a_model_that_cannot_refine_says_so(nearest: Caller) -> None:
         url = f"/v1/node-labels?refine={value}"
         said = problem(nearest.post(url, json={"graph": ring()}), 422, "refine")
         assert said == "does not apply to node-labels"
-    for wrong, want in ((1, "valid boolean"), ("yes", "valid boolean")):
+    for wrong, want in ((1, "must be true or false, got"), ("yes", "must be true or false, got")):
         body = {"mesh": ball(), "refine": wrong}
         assert want in problem(nearest.post("/v1/correspondence", json=body), 422, "refine")
     said = problem(nearest.post("/v1/correspondence?refine=1", json={"mesh": ball()}), 422)

@@ -228,13 +228,13 @@ BAD_MESHES: list[tuple[Any, int, str, str]] = [
     (mesh_with(faces=[[0, 1, 99]]), 422, "mesh.faces[0]", "99"),
     (mesh_with(faces=[[0, 1, -1]]), 422, "mesh.faces[0]", "-1"),
     (mesh_with(vertices=[]), 422, "mesh.vertices", "must hold at least one vertex, got none"),
-    ({**mesh_with(), "top_k": 0}, 422, "top_k", "greater than or equal to 1"),
-    ({**mesh_with(), "top_k": "2"}, 422, "top_k", "valid integer"),
-    ({**mesh_with(), "top_k": True}, 422, "top_k", "valid integer"),
+    ({**mesh_with(), "top_k": 0}, 422, "top_k", "must be at least 1, got 0"),
+    ({**mesh_with(), "top_k": "2"}, 422, "top_k", 'must be a whole number, got "2"'),
+    ({**mesh_with(), "top_k": True}, 422, "top_k", "must be a whole number, got true"),
     ({**mesh_with(), "top_k": 101}, 422, "top_k", "must be at most 100, got 101"),
     ({**mesh_with(), "top_k": 43}, 422, "top_k", "the size of the reference, got 43"),
     ({**mesh_with(), "top_k": [1]}, 422, "top_k", "must be a single value, got an array"),
-    ({**mesh_with(), "model": 5}, 422, "model", "valid string"),
+    ({**mesh_with(), "model": 5}, 422, "model", "must be a string, got 5"),
     ({**mesh_with(), "model": "cora"}, 422, "model", "answers node-labels, not correspondence"),
 ]
 
@@ -312,10 +312,17 @@ BAD_GRAPHS: list[tuple[str, Any, int, str, str]] = [
     ("graph-label", graph_with(picture(), positions=[[0, 0, 0]] * 20), 422, "graph.positions", "2"),
     (
         "graph-label",
-        graph_with(picture(), features={"size": 1, "indices": [[]] * 20}),
+        graph_with(picture(), features={"size": 2, "indices": [[]] * 20}),
         422,
-        "graph.features",
-        "must be rows of numbers for this task",
+        "graph.features.size",
+        "must be 1, got 2",
+    ),
+    (
+        "graph-label",
+        graph_with(picture(), num_nodes=0),
+        422,
+        "graph.num_nodes",
+        "at least 1, got 0",
     ),
     ("graph-label", graph_with(picture(), zoom=1), 422, "graph.zoom", "unknown field 'zoom'"),
 ]
@@ -435,8 +442,19 @@ def test_a_file_that_needs_too_much_memory_is_413(
         ("model/ply", b"ply\nformat ascii 1.0\nelement vertex 2\nend_header\n", "readable PLY"),
         ("model/obj", b"v 0 0 0\nv 1 0 0\n", "holds no faces"),
         ("model/obj", b"\x00\x01", "OBJ"),
+        (
+            "model/obj",
+            b"v 0 0 0\nv 1 0 0\nv 0 1 0\nf 1 2 9\n",
+            "line 4: a face names vertex 9 of 3",
+        ),
+        (
+            "model/obj",
+            b"v 0 0 0\nv 1 0 0\nf 1 x 2\n",
+            "line 3: a face must name vertices by number",
+        ),
         ("model/off", b"OFF\n4 5 6\n", "readable OFF"),
-        ("model/stl", b"nothing", "STL"),
+        ("model/stl", b"nothing", "by its header it has 84 bytes, but 7 came"),
+        ("model/stl", b"x" * 80 + b"\x02\0\0\0" + b"y" * 60, "it has 184 bytes, but 144 came"),
         ("model/gltf-binary", b"glTF", "readable GLB"),
     ],
 )
@@ -457,6 +475,52 @@ def test_a_damaged_image_is_422(api: Caller, kind: str) -> None:
     response = api.post("/v1/graph-label", content=cut, headers={"Content-Type": f"image/{kind}"})
     said = problem(response, 422, "image")
     assert said.startswith(f"the {kind.upper()} image cannot be read: ") and "truncated" in said
+
+
+def png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "png")
+    return file.getvalue()
+
+
+def test_a_blank_image_is_422(api: Caller) -> None:
+    headers = {"Content-Type": "image/png"}
+    response = api.post("/v1/graph-label", content=png(Image.new("RGB", (9, 7))), headers=headers)
+    assert problem(response, 422, "image") == "must show something, got 9 x 7 equal pixels"
+
+
+def test_ink_without_ground_is_what_it_is_on_paper(api: Caller) -> None:
+    alpha = Image.fromarray(np.pad(np.full((20, 4), 255, np.uint8), ((4, 4), (12, 12))))
+    paper = Image.new("L", alpha.size, 255)
+    paper.paste(0, mask=alpha)
+    answers = []
+    for ink in (0, 255):
+        layer = Image.new("LA", alpha.size, (ink, 0))
+        layer.putalpha(alpha)
+        for image in (layer, paper):
+            response = api.post(
+                "/v1/graph-label", content=png(image), headers={"Content-Type": "image/png"}
+            )
+            answers.append(response.json()["probabilities"])
+    assert answers == [answers[0]] * 4
+
+
+def test_features_may_be_sparse_for_a_graph_label_too(api: Caller) -> None:
+    graph = picture()
+    values = [row for row in graph["features"]]
+    sparse = {"size": 1, "indices": [[0]] * len(values), "values": values}
+    dense = api.post("/v1/graph-label", json={"graph": graph})
+    answer = api.post("/v1/graph-label", json={"graph": {**graph, "features": sparse}})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["probabilities"] == dense.json()["probabilities"]
+
+
+def test_head_is_get_without_the_body(api: Caller) -> None:
+    for path in ("/healthz", "/readyz", "/metrics", "/v1/models", "/v2/health/live", "/docs"):
+        response = api("HEAD", path)
+        assert response.status_code == 200 and response.content == b"", path
+    assert api("HEAD", "/v1/correspondence").status_code == 405
+    assert 'method="HEAD",route="/readyz"' in api.get("/metrics").text
 
 
 def test_a_model_of_graphs_takes_no_images(

@@ -109,6 +109,50 @@ def test_a_bundle_deleted_on_disk_goes_on_from_memory(own_bundles: Path, setting
     assert repository.get("cora").version == "1"
 
 
+def test_an_older_version_is_served_if_the_newest_is_bad_from_the_start(
+    own_bundles: Path, settings: Make
+) -> None:
+    good = (own_bundles / "cora" / "1" / "model.ts").read_bytes()
+    for version in ("2", "3"):
+        (add_version(own_bundles, "cora", version) / "model.ts").write_bytes(b"")
+    repository = open_repository(settings(models=own_bundles))
+    assert repository.get("cora").version == "1"
+    (own_bundles / "cora" / "3" / "model.ts").write_bytes(good)
+    repository.refresh()
+    assert repository.get("cora").version == "3"
+    repository.unload("cora")
+    repository.refresh()
+    with pytest.raises(NotFound):
+        repository.get("cora")
+
+
+def test_what_is_neither_on_disk_nor_served_is_not_listed(
+    own_bundles: Path, settings: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = add_version(own_bundles, "cora", "2")
+    (broken / "model.ts").write_bytes(b"")
+    repository = open_repository(settings(models=own_bundles))
+    listed = {entry["name"] + entry["version"]: entry for entry in repository.index()}
+    reason = listed["cora2"]["reason"]
+    assert reason.startswith("refused: ") and str(own_bundles) not in reason
+    shutil.rmtree(own_bundles / "cora")
+    for _ in range(2):
+        repository.refresh()
+    assert {e["name"] + e["version"] for e in repository.index()} == listed.keys() - {"cora2"}
+    told = [
+        r
+        for r in caplog.messages
+        if r == "bundle cora/1 is gone from disk and served on from memory"
+    ]
+    assert len(told) == 1
+
+
+def test_a_default_of_another_task_is_refused(own_bundles: Path, settings: Make) -> None:
+    wrong = settings(models=own_bundles, default_models={"node-labels": "bodies"})
+    with pytest.raises(BundleError, match="names 'bodies' for node-labels, but it answers corr"):
+        open_repository(wrong)
+
+
 def test_a_bundle_in_the_wrong_place_is_refused(own_bundles: Path, settings: Make) -> None:
     shutil.copytree(own_bundles / "cora", own_bundles / "impostor")
     repository = open_repository(settings(models=own_bundles))
