@@ -167,7 +167,7 @@ def reply_to(problem: Problem, request_id: str, *, oip: bool = False) -> Reply:
         "type": "about:blank",
         "title": problem.title,
         "status": problem.status,
-        "detail": problem.detail,
+        "detail": _with_path(problem),
         "request_id": request_id,
     }
     if problem.errors:
