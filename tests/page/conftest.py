@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         log_level="warning",
         default_models={"correspondence": "toy-body"},
     )
+    with served(settings) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def serving() -> Callable[[Settings], AbstractContextManager[str]]:
+    return served
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[str]:
+    """The address of a service in this process."""
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))
+        door.listen()  # who comes before it is ready waits
         config = uvicorn.Config(create_app(settings), ws="none", log_config=None)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [door]})
