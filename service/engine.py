@@ -24,7 +24,7 @@ import numpy as np
 from model.errors import InvalidGraph, SplineCNNError
 from model.graph import Graph
 from service.batching import Budget, Job, Lane
-from service.door import Door
+from service.door import Door, Visit, too_late
 from service.errors import Full, Gone, Invalid, Late, ModelFailed, NotReady, Refusal, TooLarge
 from service.express import Ended, Express
 from service.metrics import Metrics
@@ -132,8 +132,8 @@ class Engine:
             raise Full(f"{self.in_flight} requests are being served, no more fit", self._backlog())
         return Visit(self, self._doors[task])
 
-    def count_refusal(self) -> None:
-        self._metrics.rejected.labels("backlog").inc()
+    def count_refusal(self, why: Full | Late) -> None:
+        self._metrics.rejected.labels("late" if isinstance(why, Late) else "backlog").inc()
 
     async def predict(
         self,
@@ -158,13 +158,11 @@ class Engine:
             wait = self.lanes[number].backlog_seconds() / self._devices
         else:
             wait = express.backlog_seconds()
-        now = time.monotonic()
-        if now > deadline:
-            self._metrics.rejected.labels("late").inc()
-            raise Late("the deadline passed while the request was read")
-        if now + wait > deadline:
-            self.count_refusal()
-            raise Full(f"the requests before this one need about {wait:.1f} s", wait)
+        left = deadline - time.monotonic()
+        if wait >= left:
+            refusal = too_late(wait, left)
+            self.count_refusal(refusal)
+            raise refusal
         job = Job(model, options, graph, deadline, self._loop.create_future(), request_id)
         timer = self._loop.call_later(deadline - time.monotonic(), self._expire, job)
         leave = partial(self._leave, job)
@@ -400,38 +398,6 @@ class Engine:
                 job.future.set_exception(answer)
             else:
                 job.future.set_result(answer)
-
-
-class Visit:
-    """One request from the door to its answer."""
-
-    def __init__(self, engine: Engine, door: Door) -> None:
-        self._engine = engine
-        self._door = door
-        self._size = 0
-
-    def check(self, deadline: float) -> None:
-        """Refuse whoever would have to wait too long for what is worked on now."""
-        try:
-            self._door.check(deadline)
-        except Full:
-            self._engine.count_refusal()
-            raise
-
-    def begin(self, size: int, deadline: float) -> None:
-        """The body is here, so many bytes, and the work begins, unless it is too much by now."""
-        self.check(deadline)
-        self._size = max(1, size)
-        self._door.enter(self._size)
-
-    def __enter__(self) -> Visit:
-        self._engine.in_flight += 1
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        self._engine.in_flight -= 1
-        if self._size:
-            self._door.leave(self._size, error)
 
 
 class Runner(threading.Thread):

@@ -23,7 +23,7 @@ from model.graph import TASKS
 from service.access import Header, log, note_request, request_id_of
 from service.body import Body, check_headers, too_large, too_slow, unpack
 from service.calls import Stages
-from service.engine import Visit
+from service.door import Visit
 from service.errors import EXPECTED, Gone, explain, reply_to
 from service.middleware import SAFE_HEADERS
 from service.replies import Reply

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from model.graph import CORRESPONDENCE, GRAPH_LABEL, NODE_LABELS
 from service import answers, schemas
 from service.calls import Call, RoutedCall
-from service.engine import Visit
+from service.door import Visit
 from service.inputs import is_file, media_type, read_question
 from service.interpret import interpret
 from service.logs import milliseconds

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from service import __version__, oip, tensors
 from service.body import Body
 from service.calls import Call, RoutedCall
-from service.engine import Visit
+from service.door import Visit
 from service.errors import BadRequest, NotFound
 from service.inputs import Question
 from service.interpret import doubts

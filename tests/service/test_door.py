@@ -59,6 +59,11 @@ def test_whoever_would_wait_too_long_is_refused_with_the_time_to_come_back(clock
     assert caught.value.headers["Retry-After"] == "5"
 
 
+def test_whoever_comes_after_the_deadline_is_late_however_empty_it_is(clock: Clock) -> None:
+    with pytest.raises(Late, match="passed before the request could be taken"):
+        Door().check(clock.now)
+
+
 def test_late_answers_slow_the_pace_and_other_faults_do_not(clock: Clock) -> None:
     door = Door()
     serve(door, clock, 1000, 1.0)

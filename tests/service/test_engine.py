@@ -269,6 +269,18 @@ def test_a_backlog_beyond_the_deadline_is_429_at_once() -> None:
     run(work())
 
 
+def test_a_deadline_that_has_passed_is_504_on_an_idle_engine() -> None:
+    async def work() -> None:
+        async with started() as engine:
+            with pytest.raises(Late):
+                await ask(engine, Fake(), 1.0, seconds=-0.001)
+            samples = {s.labels.get("reason"): s.value for s in engine._metrics.samples()
+                       if s.name == "splinecnn_rejected_total"}  # fmt: skip
+            assert samples == {"late": 1.0}
+
+    run(work())
+
+
 def test_while_draining_new_work_is_503_and_accepted_work_is_answered() -> None:
     async def work() -> None:
         async with started() as engine:
