@@ -45,8 +45,9 @@ export function drawStrokes(
   context.beginPath();
   for (const stroke of strokes) {
     stroke.forEach(({ x, y }, i) => {
-      if (i === 0) context.moveTo(dx + scale * x, dy + scale * y);
-      context.lineTo(dx + scale * x, dy + scale * y); // a lone point becomes a dot
+      // a lone point becomes a dot, but a line of no length would be left out
+      if (i === 0) context.moveTo(dx + scale * x - 0.01, dy + scale * y);
+      context.lineTo(dx + scale * x, dy + scale * y);
     });
   }
   context.stroke();
