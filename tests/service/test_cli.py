@@ -150,7 +150,7 @@ def test_a_bad_file_is_one_line_and_exit_code_1(
         (["--port", "99999"], "--port"),
         (["--runtime", "tea"], "--runtime"),
         (["--models", "nowhere"], "nowhere"),
-        (["--device", "tpu"], "--device"),
+        (["--device", "tpu"], "--device: must be cpu, cuda or cuda:<number>, got 'tpu'\n"),
     ],
 )
 def test_serve_refuses_what_it_cannot_do(

@@ -259,6 +259,53 @@ def test_a_run_that_was_taken_for_hung_may_still_answer(toy_bundles: Path) -> No
     with_engine(work, stuck_seconds=0.05)
 
 
+def test_answers_whose_telling_failed_are_told_by_and_by(
+    toy_bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is woken for a run while others before it still wait to be collected."""
+
+    async def work(engine: Engine) -> None:
+        held = Held(load(toy_bundles))
+        express = express_of(engine, held)
+        asked = ask(engine, held, graph(20))
+        await asyncio.sleep(0)
+        collect = Express.collect
+        failed: list[Express] = []
+
+        def fail(each: Express) -> Any:
+            failed.append(each)
+            raise MemoryError
+
+        monkeypatch.setattr(Express, "collect", fail)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        lane = ops.torch.tensor([express.lane.number])
+        ops.torch.ops.splinecnn_express.take(lane)
+        ops.torch.ops.splinecnn_express.give(lane, ops.torch.full((1, 10), 0.1))
+        await asyncio.sleep(0.05)
+        assert failed and not asked.done()
+        monkeypatch.setattr(Express, "collect", collect)
+        engine.tend()
+        assert (await asked).shared == 1
+        held.let_go.set()
+
+    with_engine(work)
+
+
+def test_a_graph_that_cannot_be_copied_leaves_nothing_behind(
+    toy_bundles: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(engine: Engine) -> None:
+        held = Held(load(toy_bundles))
+        express = express_of(engine, held)
+        monkeypatch.setattr("ops.express._put", lambda *_: 0)
+        with pytest.raises(MemoryError, match="could not be copied"):
+            await ask(engine, held, graph(20))
+        assert express.depth == 0 and express.backlog_seconds() == 0 and not express._jobs
+        held.let_go.set()
+
+    with_engine(work)
+
+
 def test_a_graph_of_many_edges_is_not_small(toy_bundles: Path) -> None:
     async def work(engine: Engine) -> None:
         held = Held(load(toy_bundles))
